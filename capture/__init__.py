@@ -1,0 +1,1 @@
+"""Recording on the GPU box: the only room that may import torch."""

@@ -1,0 +1,62 @@
+-- /// query
+-- summary = "How much of the time is attention, forward and backward?"
+-- requires = ["work.dur_ns"]
+--
+-- [columns]
+-- phase = "Phase of the step; all for the whole."
+-- total_ns = "Summed duration of the phase's work; concurrent streams count twice."
+-- attention_ns = "Work whose role is attention.*: projections, layout and the core."
+-- attention_frac = "attention_ns over total_ns."
+-- core_ns = "Scores, softmax and values, fused (attention.core) or not."
+-- core_frac = "core_ns over total_ns."
+-- rest_ns = "Work with any other role."
+-- unlinked_ns = "The part of rest_ns that has no op and whose name does not say what it is."
+-- calls = "Pieces of attention work."
+--
+-- [[notes]]
+-- status = "estimated"
+-- text = "{0:.1f} % of the attention time has its role by inference only (role_confidence)."
+-- sql = '''
+-- select 100.0 * sum(dur_ns) filter (where role_confidence = 'inferred') / sum(dur_ns) as share
+-- from work
+-- where role like 'attention.%'
+-- having share > 0
+-- '''
+--
+-- [[notes]]
+-- status = "estimated"
+-- text = """No nn.Module rows were recorded, so the projections around the core may count as
+-- rest: \
+-- attention_ns is a lower bound. Record with with_stack=True."""
+-- sql = '''
+-- select 1
+-- where
+-- not exists (select 1 from module)
+-- and exists (select 1 from work where role = 'attention.core')
+-- '''
+-- ///
+with
+    marked as (
+        select
+            phase,
+            dur_ns,
+            role like 'attention.%' as is_attention,
+            role in (
+                'attention.core', 'attention.scores', 'attention.softmax', 'attention.values'
+            ) as is_core,
+            role = 'unlinked' as is_unlinked
+        from work
+    )
+select
+    coalesce(phase, 'all') as phase,
+    sum(dur_ns)::bigint as total_ns,
+    coalesce(sum(dur_ns) filter (where is_attention), 0)::bigint as attention_ns,
+    attention_ns / nullif(total_ns, 0) as attention_frac,
+    coalesce(sum(dur_ns) filter (where is_core), 0)::bigint as core_ns,
+    core_ns / nullif(total_ns, 0) as core_frac,
+    total_ns - attention_ns as rest_ns,
+    coalesce(sum(dur_ns) filter (where is_unlinked), 0)::bigint as unlinked_ns,
+    count(*) filter (where is_attention) as calls
+from marked
+group by grouping sets ((), (phase))
+order by grouping(phase) desc, total_ns desc, phase

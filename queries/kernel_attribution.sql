@@ -1,0 +1,85 @@
+-- /// query
+-- summary = "What takes the time: by role, module class, op and kernel family?"
+-- requires = ["work.dur_ns"]
+--
+-- [params]
+-- by = { default = "role,module,op,family", doc = "Any of role, module, op, family, phase." }
+-- by_step = { default = false, doc = "Give each profiler step its own rows." }
+-- top = { default = 40, doc = "Rows to return, 0 for all." }
+--
+-- [columns]
+-- step = "Number of the profiler step the work was launched in; all where not asked for by step."
+-- phase = "forward, backward, recompute, optimizer or other; null unless grouped by."
+-- role = "What the work does in the model."
+-- module_class = "Class of the innermost nn.Module around its op; null where none was recorded."
+-- op = "Innermost op around its launch; null where its launch is not in the trace."
+-- family = "Kernel family by name; null where the name is not known, and on the CPU."
+-- calls = "Pieces of work."
+-- total_ns = "Summed duration; concurrent streams count twice."
+-- share_frac = "total_ns over that of all work shown and not shown."
+-- mean_ns = "Mean duration."
+-- p50_ns = "Median duration, a value that occurs."
+-- p99_ns = "99th percentile of the duration, a value that occurs."
+-- per_step_ns = "total_ns over the number of steps it ran in; work outside steps is one more."
+--
+-- [[notes]]
+-- status = "info"
+-- text = "{0} groups in all; -p top=0 shows every one."
+-- sql = '''
+-- with
+-- groups as (
+-- select distinct
+-- case when contains($by, 'role') then role end as role,
+-- case when contains($by, 'module') then module_class end as module_class,
+-- case when contains($by, 'op') then op_name end as op,
+-- case when contains($by, 'family') then family end as family,
+-- case when contains($by, 'phase') then phase end as phase,
+-- case when $by_step then step_id end as step_id
+-- from work
+-- )
+-- select count(*) from groups having $top > 0 and count(*) > $top
+-- '''
+--
+-- [[notes]]
+-- status = "warning"
+-- text = "Step {0} was cold ({1:.1f} ms): leave it out with --steps."
+-- sql = "select number, dur_ns / 1e6 from step where is_cold limit 1"
+-- ///
+with
+    picked as (
+        select
+            case when $by_step then coalesce(step::varchar, 'none') else 'all' end as step,
+            case when contains($by, 'phase') then phase end as phase,
+            case when contains($by, 'role') then role end as role,
+            case when contains($by, 'module') then module_class end as module_class,
+            case when contains($by, 'op') then op_name end as op,
+            case when contains($by, 'family') then family end as family,
+            coalesce(step_id, -1) as step_id,
+            dur_ns
+        from work
+    )
+select
+    step,
+    phase,
+    role,
+    module_class,
+    op,
+    family,
+    count(*) as calls,
+    sum(dur_ns)::bigint as total_ns,
+    sum(dur_ns) / nullif(sum(sum(dur_ns)) over (), 0) as share_frac,
+    avg(dur_ns) as mean_ns,
+    quantile_disc(dur_ns, 0.5) as p50_ns,
+    quantile_disc(dur_ns, 0.99) as p99_ns,
+    sum(dur_ns) / count(distinct step_id) as per_step_ns
+from picked
+group by step, phase, role, module_class, op, family
+order by
+    total_ns desc,
+    step,
+    role,
+    phase nulls last,
+    module_class nulls last,
+    op nulls last,
+    family nulls last
+limit case when $top > 0 then $top else 9223372036854775807 end

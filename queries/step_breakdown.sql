@@ -1,0 +1,121 @@
+-- /// query
+-- summary = "How busy is the device in each step, and with what?"
+-- requires = ["work.dur_ns"]
+--
+-- [columns]
+-- rank = "Rank of the trace; null where it does not say."
+-- step = "Number of the profiler step; null where the whole trace is one."
+-- is_cold = "First of several steps and much slower than the others."
+-- device = "Device index; null where no device was recorded."
+-- window_ns = "Host time of the step, from entering to leaving it."
+-- busy_ns = "Part of the window in which at least one piece of work ran; streams count once."
+-- idle_ns = "window_ns less busy_ns."
+-- idle_frac = "idle_ns over window_ns."
+-- role = "What the work does in the model."
+-- role_ns = """Time of its work inside the window; concurrent streams count twice. Self time \
+-- where there is no device."""
+-- role_frac = "role_ns over that of all roles in the window."
+--
+-- [[notes]]
+-- status = "exact"
+-- text = "{0:.3f} ms of device work ran outside the steps shown."
+-- sql = '''
+-- with
+-- inside as (
+-- select
+-- sum(
+-- least(k.start_ns + k.dur_ns, s.start_ns + s.dur_ns)
+-- - greatest(k.start_ns, s.start_ns)
+-- ) as ns
+-- from kernel as k
+-- join
+-- step as s
+-- on s.trace_id = k.trace_id
+-- and k.start_ns < s.start_ns + s.dur_ns
+-- and k.start_ns + k.dur_ns > s.start_ns
+-- ),
+-- whole as (select sum(dur_ns) as ns from kernel)
+-- select (whole.ns - coalesce(inside.ns, 0)) / 1e6 as ms from whole, inside where ms > 0
+-- '''
+--
+-- [[notes]]
+-- status = "info"
+-- text = "No ProfilerStep marks: the whole trace is taken as one step."
+-- sql = "select 1 from step where number is null limit 1"
+-- ///
+with
+    has_device as (select bool_or(has_device) as yes from trace),
+    interval as (
+        select trace_id, device, start_ns, start_ns + dur_ns as end_ns, role, null as self_ns
+        from kernel
+        union all by name
+        select
+            o.trace_id,
+            null::bigint as device,
+            o.start_ns,
+            o.start_ns + case when o.kind = 'annotation' then 0 else o.dur_ns end as end_ns,
+            o.role,
+            case when o.kind = 'annotation' then 0 else o.self_ns end as self_ns
+        from op as o
+        where not (select yes from has_device)
+    ),
+    clipped as (
+        select
+            s.step_id,
+            i.device,
+            i.role,
+            i.self_ns,
+            greatest(i.start_ns, s.start_ns) as start_ns,
+            least(i.end_ns, s.start_ns + s.dur_ns) as end_ns
+        from interval as i
+        join
+            step as s
+            on s.trace_id = i.trace_id
+            and i.start_ns < s.start_ns + s.dur_ns
+            and i.end_ns > s.start_ns
+    ),
+    reached as (
+        select
+            step_id,
+            device,
+            start_ns,
+            end_ns,
+            max(end_ns) over (
+                partition by step_id, device
+                order by start_ns, end_ns
+                rows between unbounded preceding and 1 preceding
+            ) as before_ns
+        from clipped
+    ),
+    busy as (
+        select
+            step_id,
+            device,
+            sum(greatest(0, end_ns - greatest(start_ns, coalesce(before_ns, start_ns))))::bigint
+            as busy_ns
+        from reached
+        group by step_id, device
+    ),
+    by_role as (
+        select step_id, device, role, sum(coalesce(self_ns, end_ns - start_ns))::bigint as role_ns
+        from clipped
+        group by step_id, device, role
+    )
+select
+    t.rank,
+    s.number as step,
+    s.is_cold,
+    b.device,
+    s.dur_ns as window_ns,
+    b.busy_ns,
+    s.dur_ns - b.busy_ns as idle_ns,
+    (s.dur_ns - b.busy_ns) / nullif(s.dur_ns, 0) as idle_frac,
+    r.role,
+    r.role_ns,
+    r.role_ns / nullif(sum(r.role_ns) over (partition by s.step_id, b.device), 0) as role_frac
+from busy as b
+join step as s using (step_id)
+join trace as t using (trace_id)
+join by_role as r on r.step_id = b.step_id and r.device is not distinct from b.device
+where r.role_ns > 0
+order by t.rank nulls first, s.start_ns, b.device nulls first, r.role_ns desc, r.role

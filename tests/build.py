@@ -1,0 +1,95 @@
+"""Traces typed by hand: functions that make events, and one that opens them as a run."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from tracekit.loading import tables_of
+from tracekit.run import Run
+from tracekit.store import Limits, Selection
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Event = dict[str, Any]
+PROCESS, THREAD = 100, 100
+
+
+def event(category: str, name: str, start: float, duration: float, **rest: Any) -> Event:
+    """Make a complete event; times in µs. `rest` goes to the event itself, `args` among it."""
+    row: Event = {"ph": "X", "cat": category, "name": name, "pid": PROCESS, "tid": THREAD, "ts": start, "dur": duration}
+    return row | rest
+
+
+def op(name: str, start: float, duration: float, *, tid: int = THREAD, **args: Any) -> Event:
+    """Make a CPU op; keyword arguments with `_` for blanks, such as Sequence_number=3, become its args."""
+    return event("cpu_op", name, start, duration, tid=tid, args=_args(args))
+
+
+def annotation(name: str, start: float, duration: float, *, tid: int = THREAD, **args: Any) -> Event:
+    """Make a user annotation."""
+    return event("user_annotation", name, start, duration, tid=tid, args=_args(args))
+
+
+def step(number: int, start: float, duration: float) -> Event:
+    """Make a profiler step."""
+    return annotation(f"ProfilerStep#{number}", start, duration)
+
+
+def frame(name: str, start: float, duration: float, python_id: int, parent_id: int | None = None) -> Event:
+    """Make a Python frame; `nn.Module: Linear_0` makes a module."""
+    return event("python_function", name, start, duration, args={"Python id": python_id, "Python parent id": parent_id})
+
+
+def launch(
+    start: float, correlation: int, *, name: str = "cudaLaunchKernel", duration: float = 1, tid: int = THREAD
+) -> Event:
+    """Make the runtime call that puts device work with this correlation on a device."""
+    return event("cuda_runtime", name, start, duration, tid=tid, args={"cbid": 211, "correlation": correlation})
+
+
+def kernel(
+    name: str,
+    start: float,
+    duration: float,
+    correlation: int | None = None,
+    *,
+    stream: int = 7,
+    device: int = 0,
+    **args: Any,
+) -> Event:
+    """Make a kernel on a device's stream."""
+    known = {"device": device, "stream": stream} | ({} if correlation is None else {"correlation": correlation})
+    return event("kernel", name, start, duration, pid=device, tid=stream, args=known | _args(args))
+
+
+def work(name: str, start: float, duration: float, correlation: int, *, op_name: str, stream: int = 7) -> list[Event]:
+    """Make an op, its launch and its kernel: the op runs from 2 µs before the launch to 2 µs after it."""
+    at = start - 5
+    return [
+        op(op_name, at - 2, 4),
+        launch(at, correlation),
+        kernel(name, start, duration, correlation, stream=stream),
+    ]
+
+
+def _args(args: dict[str, Any]) -> dict[str, Any]:
+    return {name.replace("_", " "): value for name, value in args.items()}
+
+
+def document(*events: Event | list[Event], **top: Any) -> bytes:
+    """Make a trace file of events, lists of events flattened; `top` becomes top-level keys."""
+    rows = [row for entry in events for row in (entry if isinstance(entry, list) else [entry])]
+    return json.dumps({"schemaVersion": 1, "baseTimeNanoseconds": 0, **top, "traceEvents": rows}).encode()
+
+
+def tables(*events: Event | list[Event], **top: Any) -> dict[str, pl.DataFrame]:
+    """Load events typed by hand into tables."""
+    return tables_of(document(*events, **top), "hand.json")
+
+
+def run(*events: Event | list[Event], selection: Selection | None = None, **top: Any) -> Run:
+    """Open events typed by hand as a run."""
+    loaded = {name: frame.lazy() for name, frame in tables(*events, **top).items()}
+    return Run("hand.json", loaded, selection or Selection(), Limits())

@@ -1,0 +1,176 @@
+"""One page about a run: what it is, where its time goes, its steps, its memory, and what to ask next.
+
+Owns the choice of what stands on the page and its wording. Every figure comes from the tables by SQL.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import polars as pl
+
+from tracekit.table import Table
+from tracekit.units import BYTES, FRACTION, NANOSECONDS, text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracekit.store import Store
+
+_DOCS = {
+    "topic": "What the line is about.",
+    "finding": "What was found.",
+    "ask": "The question that says more.",
+}
+_MOST_PARTS = 7
+_SMALLEST_SHARE = 0.0005
+
+
+class Line(NamedTuple):
+    """A line of the page: its topic, what was found, and the question that says more."""
+
+    topic: str
+    finding: str
+    ask: str | None = None
+
+
+def summarize(store: Store, name: str) -> Table:
+    """Return one line a topic: run, trust, steps, attention, the rest, phases, top kernels, device, memory."""
+    pages = (_run(store, name), _trust(store), _steps(store), _work(store), _device(store), _memory(store))
+    lines = [line for page in pages for line in page]
+    return Table("summary", pl.DataFrame(lines, schema=dict.fromkeys(_DOCS, pl.String), orient="row"), _DOCS)
+
+
+def _run(store: Store, name: str) -> Iterator[Line]:
+    row = store.ask(
+        """
+        select
+            count(*) as traces, any_value(device_name) as device, max(dur_ns) as dur_ns,
+            sum(events)::bigint as events, bool_or(has_device) as has_device, any_value(world_size) as world_size
+        from trace
+        """
+    ).row(0, named=True)
+    traces = "1 trace" if row["traces"] == 1 else f"{row['traces']} traces"
+    world = f" of {row['world_size']} ranks" if row["world_size"] else ""
+    device = row["device"] or ("device not named" if row["has_device"] else "CPU only")
+    length = text(row["dur_ns"], NANOSECONDS)
+    yield Line("run", f"{name} · {traces}{world} · {device} · {length} · {row['events']:,} events")
+
+
+def _trust(store: Store) -> Iterator[Line]:
+    linked = store.scalar("select sum(dur_ns) filter (where op_id is not null) / nullif(sum(dur_ns), 0) from kernel")
+    sure = store.ask(
+        """
+        select role_confidence as part, sum(dur_ns)::bigint as ns from work
+        where role not in ('other', 'unlinked') group by part order by ns desc, part
+        """
+    )
+    known, total = int(sure["ns"].sum() or 0), store.scalar("select sum(dur_ns)::bigint from work")
+    warned = store.scalar("select count(*) from quality where severity <> 'info'")
+    parts = [] if linked is None else [f"{text(float(linked), FRACTION)} of device time has an op"]
+    if total:
+        parts.append(f"{text(known / total, FRACTION)} of time has a role ({_parts(sure, known)})")
+    if warned:
+        parts.append("1 warning" if warned == 1 else f"{warned} warnings")
+    yield Line("trust", ", ".join(parts) or "nothing to judge", "trace_quality")
+
+
+def _steps(store: Store) -> Iterator[Line]:
+    row = store.ask(
+        """
+        select
+            count(*) as steps, median(dur_ns) as p50, min(dur_ns) as low, max(dur_ns) as high,
+            count(*) filter (where is_cold) as cold
+        from step where number is not null and not is_partial
+        """
+    ).row(0, named=True)
+    if not row["steps"]:
+        yield Line("steps", "none marked: the whole trace is taken as one", "step_breakdown")
+        return
+    low, p50, high = (text(row[key], NANOSECONDS) for key in ("low", "p50", "high"))
+    spread = f"median {p50}, {low} to {high}" if row["steps"] > 1 else p50
+    cold = ", the first one cold" if row["cold"] else ""
+    yield Line("steps", f"{row['steps']} of {spread} on the host{cold}", "step_breakdown")
+
+
+def _work(store: Store) -> Iterator[Line]:
+    total = store.scalar("select sum(dur_ns)::bigint from work")
+    if not total:
+        yield Line("time", "no work was recorded")
+        return
+    has_device = store.scalar("select bool_or(has_device) from trace")
+    what = "device time" if has_device else "CPU time in ops"
+    roles = store.ask("select role as part, sum(dur_ns)::bigint as ns from work group by part order by ns desc, part")
+    inside = roles.filter(pl.col("part").str.starts_with("attention."))
+    share = text((inside["ns"].sum() or 0) / total, FRACTION)
+    parts = _parts(inside.with_columns(pl.col("part").str.strip_prefix("attention.")), total)
+    yield Line("attention", f"{share} of {text(total, NANOSECONDS)} {what}: {parts or 'none'}", "attention_share")
+    rest = roles.filter(~pl.col("part").str.starts_with("attention."))
+    yield Line("the rest", _parts(rest, total) or "nothing", "kernel_attribution")
+    phases = store.ask("select phase as part, sum(dur_ns)::bigint as ns from work group by part order by ns desc, part")
+    if phases.height > 1:
+        yield Line("phases", _parts(phases, total), "attention_share")
+    yield from _top(store, total, "kernels" if has_device else "ops")
+
+
+def _top(store: Store, total: int, topic: str) -> Iterator[Line]:
+    rows = store.ask(
+        """
+        select name, sum(dur_ns)::bigint as ns, count(*) as calls from work
+        group by name order by ns desc, name limit 3
+        """
+    )
+    for name, ns, calls in rows.iter_rows():
+        yield Line(topic, f"{text(ns / total, FRACTION)} in {calls:,} × {_short(name)}", "top_kernels")
+
+
+def _parts(parts: pl.DataFrame, total: int) -> str:
+    named = [(part, ns) for part, ns in parts.select("part", "ns").iter_rows() if ns / total >= _SMALLEST_SHARE]
+    shown = [f"{part} {text(ns / total, FRACTION)}" for part, ns in named[:_MOST_PARTS]]
+    if rest := named[_MOST_PARTS:]:
+        shown.append(f"{len(rest)} more {text(sum(ns for _, ns in rest) / total, FRACTION)}")
+    return ", ".join(shown)
+
+
+def _short(name: str, most: int = 80) -> str:
+    return name if len(name) <= most else f"{name[: most // 2]}…{name[1 - most // 2 :]}"
+
+
+def _device(store: Store) -> Iterator[Line]:
+    rows = store.ask(
+        """
+        with reached as (
+            select
+                trace_id, device, start_ns, start_ns + dur_ns as end_ns,
+                max(start_ns + dur_ns) over (
+                    partition by trace_id, device order by start_ns, dur_ns
+                    rows between unbounded preceding and 1 preceding
+                ) as before_ns
+            from kernel
+        )
+        select
+            device, max(end_ns) - min(start_ns) as span_ns,
+            sum(greatest(0, end_ns - greatest(start_ns, coalesce(before_ns, start_ns))))::bigint as busy_ns
+        from reached group by trace_id, device order by trace_id, device
+        """
+    )
+    for device, span, busy in rows.iter_rows():
+        if span:
+            idle = text(1 - busy / span, FRACTION)
+            span_text = text(span, NANOSECONDS)
+            yield Line("device", f"{device}: idle {idle} of the {span_text} from first to last work", "step_breakdown")
+
+
+def _memory(store: Store) -> Iterator[Line]:
+    rows = store.ask(
+        """
+        select
+            device, max(allocated_bytes) as peak, max(reserved_bytes) as reserved,
+            arg_max(time_ns, allocated_bytes) as time_ns
+        from memory_sample group by device order by device
+        """
+    )
+    for device, peak, reserved, time_ns in rows.iter_rows():
+        held = f", {text(reserved, BYTES)} reserved" if reserved else ""
+        when = text(time_ns, NANOSECONDS)
+        yield Line("memory", f"{device}: peak {text(peak, BYTES)} allocated{held}, at {when}")

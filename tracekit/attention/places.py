@@ -1,0 +1,106 @@
+"""Where in the model a piece of work ran: attention, mlp, norm and so on, from what lies around it.
+
+Owns the rule by which modules, functions and ops, read from the outside inwards, narrow the place down.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tracekit.attention.knowledge import load, meaning_of, place_of_function, place_of_module
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class Place(NamedTuple):
+    """A place: its name, a narrower part of attention, the attention it belongs to, and why.
+
+    `scope` names one call of an attention module or op, so that order within it can be asked.
+    """
+
+    name: str | None = None
+    part: str | None = None
+    scope: tuple[str, int] | None = None
+    reason: str = ""
+    inner_class: str = ""
+
+
+NOWHERE = Place()
+_TRANSPARENT = {None, "container", "linear", "dropout", "activation", "pool"}
+
+
+def enter(around: Place, place: str | None, scope: tuple[str, int], reason: str) -> Place:
+    """Return the place after going from `around` into something that marks `place`."""
+    if place in _TRANSPARENT:
+        return around
+    if place == "attention":
+        return around if around.name == "attention" else Place("attention", None, scope, reason)
+    if place in {"mlp", "moe"}:
+        return around if around.name == "moe" else Place(place, None, None, reason)
+    if place == "comm" or place == "optimizer":
+        return Place(place, None, None, reason)
+    if around.name == "attention":
+        return around._replace(part=place, reason=reason) if place in load("roles")["attention_part"] else around
+    if around.name in {"mlp", "moe"} and place not in {"norm", "block", "rope", "loss"}:
+        return around
+    if place == "layout":
+        return around
+    return Place(place, None, None, reason)
+
+
+def places_of_frames(frames: pl.DataFrame) -> list[Place]:
+    """Return for each Python frame the place inside it; frames are numbered from 0 and sorted by start."""
+    names, parents = frames["name"].to_list(), frames["parent_id"].to_list()
+    found: list[Place | None] = [None] * len(names)
+    for row in range(len(names)):
+        chain = [row]
+        while (parent := parents[chain[-1]]) is not None and found[parent] is None and parent not in chain:
+            chain.append(parent)
+        for member in reversed(chain):
+            parent = parents[member]
+            around = (found[parent] or NOWHERE) if parent is not None else NOWHERE
+            found[member] = _into_frame(around, names[member], member)
+    return [place or NOWHERE for place in found]
+
+
+def _into_frame(around: Place, name: str, frame_id: int) -> Place:
+    if not name.startswith("nn.Module: "):
+        place = place_of_function(name)
+        return (
+            around
+            if place is None
+            else enter(around, place, ("frame", frame_id), f"function {name.rsplit(': ', 1)[-1]}")
+        )
+    class_name = name.removeprefix("nn.Module: ").rstrip("0123456789").removesuffix("_")
+    place = place_of_module(class_name)
+    if place == "linear" and _is_head(around):
+        place = "lm_head"
+    entered = enter(around, place, ("frame", frame_id), f"module {class_name}")
+    return entered._replace(inner_class=class_name)
+
+
+def _is_head(around: Place) -> bool:
+    """Tell whether a linear layer here is the output projection: it sits right in a language model's class."""
+    return around.name is None and around.inner_class.endswith(tuple(load("roles")["lm_head"]["parents"]))
+
+
+def places_of_ops(ops: pl.DataFrame, frames: pl.DataFrame) -> list[Place]:
+    """Return for each op, numbered from 0 in order of start, the place it ran in, itself included.
+
+    A backward op is where its forward op was.
+    """
+    in_frame = places_of_frames(frames)
+    found: list[Place] = []
+    columns = ops.select("name", "parent_id", "frame_id", "forward_op_id")
+    frame_ids = ops["frame_id"].to_list()
+    for row, (name, parent, frame_id, forward) in enumerate(columns.iter_rows()):
+        if forward is not None:
+            around = found[forward]
+        else:
+            around = found[parent] if parent is not None else NOWHERE
+            if frame_id is not None and (parent is None or frame_id != frame_ids[parent]):
+                inside = in_frame[frame_id]
+                around = around if inside.name is None and around.name is not None else inside
+        found.append(enter(around, meaning_of(name).place, ("op", row), f"op {name}"))
+    return found

@@ -1,0 +1,199 @@
+"""The role of every piece of work, with how sure it is and why.
+
+Owns the decision: kernel family, enclosing op, module, function, then order around the attention core. The
+knowledge it decides by lies in TOML; a guess is never sold as certain.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import polars as pl
+
+from tracekit.attention.knowledge import family_of, load, meaning_of
+from tracekit.attention.places import NOWHERE, Place, places_of_ops
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+Confidence = Literal["certain", "likely", "inferred"]
+_ALWAYS = {"attention": "attention.core", "comm": "comm"}
+_VAGUE = {"other", "attention.other", "copy"}
+
+
+class Role(NamedTuple):
+    """A role, how sure it is, and why."""
+
+    name: str
+    confidence: Confidence
+    reason: str
+
+
+class OpMeanings(NamedTuple):
+    """For each op: what it does, where it ran, and the role of work it does by itself."""
+
+    actions: list[str | None]
+    places: list[Place]
+    roles: list[Role]
+
+
+def op_meanings(ops: pl.DataFrame, frames: pl.DataFrame) -> OpMeanings:
+    """Give every op an action, a place and a role. Ops and frames are numbered from 0 in order of start."""
+    places = places_of_ops(ops, frames)
+    actions = _actions(ops)
+    ordered = _by_order(ops["phase"].to_list(), actions, places)
+    roles: list[Role] = []
+    columns = ops.select("name", "phase", "forward_op_id")
+    for row, (name, phase, forward) in enumerate(columns.iter_rows()):
+        role = ordered.get(row) or decide(places[row], actions[row], name, phase)
+        if forward is not None and not (meaning_of(name).action == "attention" or role.name in {"comm", "optimizer"}):
+            origin = roles[forward]
+            if origin.name not in _VAGUE or role.name in _VAGUE:
+                role = _backward_of(origin, role)
+        roles.append(role)
+    return OpMeanings(actions, places, roles)
+
+
+def _backward_of(origin: Role, own: Role) -> Role:
+    if origin.name in _VAGUE:
+        return own
+    return Role(
+        origin.name,
+        "likely" if origin.confidence == "certain" else origin.confidence,
+        f"backward of: {origin.reason}",
+    )
+
+
+def _actions(ops: pl.DataFrame) -> list[str | None]:
+    """Return what each op does by its own name, else by its parent's, else by its forward op's."""
+    actions: list[str | None] = []
+    for name, parent, forward in ops.select("name", "parent_id", "forward_op_id").iter_rows():
+        action = meaning_of(name).action
+        if action is None and parent is not None:
+            action = actions[parent]
+        if action is None and forward is not None:
+            action = actions[forward]
+        actions.append(action)
+    return actions
+
+
+def decide(place: Place, action: str | None, op: str | None, phase: str) -> Role:
+    """Return the role of work with this action in this place; `op` names it in the reason."""
+    rules = load("roles")
+    if action == "comm":
+        return Role("comm", "certain", f"op {op}")
+    if phase == "optimizer" and place.name in {None, "optimizer"}:
+        return Role("optimizer", "certain", place.reason or "inside an optimizer step")
+    # The name of an Inductor kernel lists what was fused into it, which is a hint and no proof.
+    by_op = place.reason.startswith("op ") and not place.reason.startswith("op triton_")
+    if place.name == "attention":
+        if place.part is not None:
+            return Role(rules["attention_part"][place.part], "likely", place.reason)
+        role = rules["attention"].get(action, "attention.other")
+        sure: Confidence = "certain" if by_op and role == "attention.core" else "likely"
+        return Role(role, sure, place.reason)
+    if place.name in rules["place"]:
+        return Role(rules["place"][place.name], "certain" if by_op else "likely", place.reason)
+    if place.name == "block" and op in {"aten::add", "aten::add_"}:
+        return Role("residual", "inferred", f"an add right inside {place.reason}")
+    role = rules["action"].get(action, "other")
+    return Role(role, "likely" if role != "other" else "inferred", f"op {op}" if op else "nothing says more")
+
+
+def _by_order(phases: Sequence[str], actions: Sequence[str | None], places: Sequence[Place]) -> dict[int, Role]:
+    """Return the roles that only order around the core of an attention decides.
+
+    Linear layers before the core project q, k and v, those after it the output; a norm after it is none of
+    queries and keys. Batched products before a softmax make scores, the first after it applies them to values.
+    """
+    scopes: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for row, place in enumerate(places):
+        if place.scope is None or phases[row] == "backward":
+            continue
+        if place.part == "norm" or (place.part is None and actions[row] in _ORDERED):
+            scopes[place.scope].append(row)
+    found: dict[int, Role] = {}
+    for rows in scopes.values():
+        found.update(_in_scope(rows, actions, places))
+    return found
+
+
+_ORDERED = {"gemm", "bmm", "softmax", "attention", "norm"}
+
+
+def _in_scope(rows: list[int], actions: Sequence[str | None], places: Sequence[Place]) -> Iterator[tuple[int, Role]]:
+    """Yield the roles that order decides within one attention, whose ops are `rows`, in order of start."""
+    where = next((places[row].reason for row in rows if places[row].part is None), "the attention")
+    core = next((row for row in rows if actions[row] in {"attention", "softmax"}), None)
+    softmaxes = [row for row in rows if actions[row] == "softmax"]
+    used: set[int] = set()
+    for row in rows:
+        if core is None:
+            return
+        if actions[row] == "bmm":
+            if softmaxes:
+                yield row, _batched_product(row, softmaxes, used, where)
+        elif actions[row] == "gemm" and places[row].part is None:
+            before = row < core
+            role = "attention.qkv_proj" if before else "attention.out_proj"
+            yield row, Role(role, "likely", f"a linear {'before' if before else 'after'} the core of {where}")
+        elif row > core and (actions[row] == "norm" or places[row].part == "norm"):
+            yield row, Role("attention.other", "likely", f"a norm after the core of {where}")
+
+
+def _batched_product(row: int, softmaxes: list[int], used: set[int], where: str) -> Role:
+    earlier = [softmax for softmax in softmaxes if softmax < row]
+    if earlier and (earlier[-1] not in used or earlier[-1] == softmaxes[-1]):
+        used.add(earlier[-1])
+        return Role("attention.values", "likely", f"a batched product after the softmax of {where}")
+    return Role("attention.scores", "likely", f"a batched product before the softmax of {where}")
+
+
+def kernel_roles(kernels: pl.DataFrame, ops: pl.DataFrame, meanings: OpMeanings) -> pl.DataFrame:
+    """Return `family`, `role`, `role_confidence` and `role_reason` for each kernel, in the kernels' order."""
+    specific = set(load("roles")["specific"]["actions"])
+    op_names, op_phases = ops["name"].to_list(), ops["phase"].to_list()
+    rows = []
+    for name, op_id in kernels.select("name", "op_id").iter_rows():
+        family = family_of(name)
+        action = family.action if family else None
+        op_action = None if op_id is None else meanings.actions[op_id]
+        if op_id is None:
+            role = _unlinked(action, family.name if family else None)
+        elif action == "gemm" or action not in specific or (action == op_action and action not in _ALWAYS):
+            role = meanings.roles[op_id]
+            if op_action is None and action is not None:
+                role = decide(meanings.places[op_id], action, op_names[op_id], op_phases[op_id])
+        else:
+            role = _by_family(
+                family.name if family else "",
+                action,
+                meanings.places[op_id],
+                meanings.roles[op_id],
+                op_phases[op_id],
+            )
+        rows.append((family.name if family else None, *role))
+    schema = {"family": pl.String, "role": pl.String, "role_confidence": pl.String, "role_reason": pl.String}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _by_family(family: str, action: str | None, place: Place, op_role: Role, phase: str) -> Role:
+    """Return the role of a kernel whose family says what it does; the place may say more."""
+    if action in _ALWAYS:
+        return Role(_ALWAYS[action], "certain", f"kernel family {family}")
+    if place.name is None or place.name == "block":
+        from_action = decide(NOWHERE, action, None, phase)
+        return op_role if from_action.name == "other" else from_action._replace(reason=f"kernel family {family}")
+    from_place = decide(place, action, family, phase)
+    return op_role if from_place.name in _VAGUE else from_place
+
+
+def _unlinked(action: str | None, family: str | None) -> Role:
+    """Return the role of a kernel without an op, from its family alone."""
+    role = load("roles")["action"].get(action, "unlinked")
+    if role == "copy":
+        role = "unlinked"
+    if role == "unlinked":
+        return Role(role, "inferred", "no op in the trace, and its name does not say")
+    return Role(role, "likely", f"kernel family {family}, no op in the trace")

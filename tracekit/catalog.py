@@ -1,0 +1,150 @@
+"""The questions: what each asks, needs, takes and gives, read from the headers of the SQL files.
+
+Owns the header format and the check whether a run can answer. It runs no question.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from tracekit.errors import TracekitError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracekit.store import Store
+    from tracekit.table import Status
+
+_OPEN, _CLOSE = "-- /// query", "-- ///"
+
+
+@dataclass(frozen=True)
+class Param:
+    """A parameter of a question: its default, whose type it has, and what it does."""
+
+    name: str
+    default: int | float | str | bool
+    doc: str
+
+    def parse(self, text: str) -> int | float | str | bool:
+        """Turn the text of a command line into the type of the default. Raises TracekitError if it doesn't fit."""
+        if isinstance(self.default, bool):
+            if text.lower() in {"true", "yes", "1"}:
+                return True
+            if text.lower() in {"false", "no", "0"}:
+                return False
+            raise TracekitError(
+                f"parameter {self.name}: {text!r} is neither true nor false", f"write -p {self.name}=true"
+            )
+        try:
+            return type(self.default)(text)
+        except ValueError as error:
+            kind = "a whole number" if isinstance(self.default, int) else "a number"
+            raise TracekitError(
+                f"parameter {self.name}: {text!r} is not {kind}", f"write -p {self.name}={self.default}"
+            ) from error
+
+
+@dataclass(frozen=True)
+class NoteRule:
+    """A note that an answer carries if its SQL, which sees the same parameters, gives a value."""
+
+    status: Status
+    sql: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question as its file states it."""
+
+    name: str
+    summary: str
+    requires: tuple[str, ...]
+    params: Mapping[str, Param]
+    columns: Mapping[str, str]
+    notes: tuple[NoteRule, ...]
+    sql: str
+
+    def values(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return every parameter's value: those given, as text or in their type, and defaults for the rest."""
+        if unknown := sorted(set(given) - set(self.params)):
+            known = ", ".join(self.params) or "none"
+            raise TracekitError(f"{self.name} has no parameter {unknown[0]!r}", f"it takes: {known}")
+        return {
+            name: param.parse(given[name]) if isinstance(given.get(name), str) else given.get(name, param.default)
+            for name, param in self.params.items()
+        }
+
+
+def names() -> list[str]:
+    """Return the names of all questions, sorted."""
+    entries = files("tracekit.queries").iterdir()
+    return sorted(entry.name.removesuffix(".sql") for entry in entries if entry.name.endswith(".sql"))
+
+
+@cache
+def question(name: str) -> Question:
+    """Return a question by name. Raises TracekitError, with the nearest names, if there is none."""
+    if name not in names():
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, names(), n=2, cutoff=0.5)
+        remedy = f"did you mean {' or '.join(near)}?" if near else "`tracekit query --list` names them all"
+        raise TracekitError(f"there is no question {name!r}", remedy)
+    return parse(name, files("tracekit.queries").joinpath(f"{name}.sql").read_text(encoding="utf-8"))
+
+
+def parse(name: str, text: str) -> Question:
+    """Read a question's header and SQL. Raises ValueError if the header is missing or not TOML."""
+    lines = text.splitlines()
+    if _OPEN not in lines or _CLOSE not in lines:
+        message = f"{name}: no header between {_OPEN!r} and {_CLOSE!r}"
+        raise ValueError(message)
+    first, last = lines.index(_OPEN), lines.index(_CLOSE)
+    header = tomllib.loads("\n".join(line.removeprefix("--").removeprefix(" ") for line in lines[first + 1 : last]))
+    return Question(
+        name=name,
+        summary=header["summary"],
+        requires=tuple(header.get("requires", ())),
+        params={key: Param(key, value["default"], value["doc"]) for key, value in header.get("params", {}).items()},
+        columns=header["columns"],
+        notes=tuple(NoteRule(rule["status"], rule["sql"], rule["text"]) for rule in header.get("notes", ())),
+        sql="\n".join(lines[last + 1 :]).strip(),
+    )
+
+
+@cache
+def _recording() -> dict[str, str]:
+    return tomllib.loads(files("tracekit").joinpath("recording.toml").read_text(encoding="utf-8"))
+
+
+def how_to_record(column: str) -> str:
+    """Return what to record so that `table.column` holds values."""
+    known = _recording()
+    return known.get(column) or known[column.split(".")[0]]
+
+
+def missing(asked: Question, store: Store) -> list[str]:
+    """Return those columns a question requires that hold no value in this run."""
+    return [column for column in asked.requires if not _holds(store, column)]
+
+
+def _holds(store: Store, required: str) -> bool:
+    table, _, column = required.partition(".")
+    return store.holds(table, column)
+
+
+def require(asked: Question, store: Store) -> None:
+    """Raise TracekitError, saying what to record, if the run lacks what a question requires."""
+    if lacking := missing(asked, store):
+        ways = "; ".join(dict.fromkeys(how_to_record(column) for column in lacking))
+        part = " in the selected part" if store.selection != type(store.selection)() else ""
+        raise TracekitError(
+            f"{asked.name} is not derivable from this run: it holds no {', '.join(lacking)}{part}",
+            f"it needs {ways}",
+        )

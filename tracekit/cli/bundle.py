@@ -1,0 +1,55 @@
+"""`tracekit bundle`: what a bundle holds, and whether it is whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tracekit.cli import options
+from tracekit.cli.output import check, emit
+from tracekit.errors import TracekitError
+
+
+@click.group(short_help="Look into a bundle, or verify it.")
+def bundle() -> None:
+    """Look into a bundle, or verify it."""
+
+
+@bundle.command()
+@click.argument("path", type=click.Path())
+@options.output
+def info(path: str, format_name: str | None, output: str | None, *, force: bool) -> None:
+    """List what the bundle at PATH holds, and what was left out."""
+    import polars as pl
+
+    from tracekit.bundle import Bundle
+    from tracekit.table import Note, Table
+
+    check(output, force=force)
+    opened = Bundle.open(Path(path))
+    rows = [(name, opened.size(name)) for name in opened.names()]
+    manifest = opened.manifest
+    notes = [Note("info", f"Written by tracekit {manifest.tool_version}, schema version {manifest.schema_version}.")]
+    notes += [Note("info", f"Left out: {name} ({reason}).") for name, reason in manifest.left_out.items()]
+    frame = pl.DataFrame(rows, schema={"entry": pl.String, "size_bytes": pl.Int64}, orient="row")
+    docs = {"entry": "Name inside the bundle.", "size_bytes": "Size."}
+    emit(Table("bundle", frame, docs, tuple(notes)), format_name, output, force=force)
+
+
+@bundle.command()
+@click.argument("path", type=click.Path())
+def verify(path: str) -> None:
+    """Compare every entry of the bundle at PATH with its recorded SHA-256."""
+    from tracekit.bundle import verify as check_entries
+
+    checks = check_entries(Path(path))
+    damaged = [entry for entry in checks if not entry.ok]
+    if damaged:
+        named = "; ".join(f"{entry.name} ({entry.problem})" for entry in damaged[:3])
+        more = f" and {len(damaged) - 3} more" if len(damaged) > 3 else ""
+        raise TracekitError(
+            f"{path}: {len(damaged)} of {len(checks)} entries are damaged: {named}{more}",
+            "get the file again",
+        )
+    click.echo(f"{path}: {len(checks)} entries, all as they were written")

@@ -1,0 +1,98 @@
+"""Options that mean the same for every verb, and how their text is read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FORMATS = ("table", "csv", "tsv", "json", "md", "parquet")
+
+
+class Ranges(click.ParamType[frozenset[int]]):
+    """Whole numbers and ranges of them: `3`, `2-4`, `1,3-5`."""
+
+    name = "numbers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> frozenset[int]:
+        """Return the numbers that a text names."""
+        if isinstance(value, frozenset):
+            return value
+        found: set[int] = set()
+        for part in str(value).split(","):
+            first, dash, last = part.strip().partition("-")
+            if not first.isdigit() or (dash and not last.isdigit()):
+                self.fail(f"{value!r} is not a list of numbers such as 2-4,7", param, ctx)
+            if int(last or first) - int(first) > 100_000:
+                self.fail(f"{part!r} is a range of more than 100,000 numbers", param, ctx)
+            found.update(range(int(first), int(last or first) + 1))
+        return frozenset(found)
+
+
+class Assignments(click.ParamType[tuple[str, str]]):
+    """A parameter and its value: `top=5`."""
+
+    name = "name=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Return name and value."""
+        if isinstance(value, tuple):
+            return value
+        name, equals, text = str(value).partition("=")
+        if not equals or not name:
+            self.fail(f"{value!r} is not of the form name=value", param, ctx)
+        return name.strip(), text
+
+
+def output(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add -f, -o and --force."""
+    for option in (
+        click.option("--force", is_flag=True, help="Replace an output that exists."),
+        click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write to this file instead of stdout."),
+        click.option(
+            "-f",
+            "--format",
+            "format_name",
+            type=click.Choice(FORMATS),
+            help="Default: by the output's suffix, else table.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def selection(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --steps, --ranks and --phase."""
+    phases = ("forward", "backward", "recompute", "optimizer", "other")
+    for option in (
+        click.option(
+            "--phase",
+            "phases",
+            multiple=True,
+            type=click.Choice(phases),
+            help="Only this phase; may be repeated.",
+        ),
+        click.option("--ranks", type=Ranges(), default=frozenset(), help="Only these ranks, such as 0-3."),
+        click.option("--steps", type=Ranges(), default=frozenset(), help="Only these profiler steps, such as 2-4,7."),
+    ):
+        command = option(command)
+    return command
+
+
+def limits(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --timeout and --memory-limit."""
+    for option in (
+        click.option("--memory-limit", default="4GB", show_default=True, help="Memory a question may use."),
+        click.option(
+            "--timeout",
+            type=click.FloatRange(0.01),
+            default=60.0,
+            show_default=True,
+            help="Seconds a question may take.",
+        ),
+    ):
+        command = option(command)
+    return command

@@ -1,0 +1,102 @@
+"""`tracekit query`: a question or SQL about a run; without one, what can be asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tracekit.cli import options
+from tracekit.cli.output import check, emit, say
+from tracekit.errors import TracekitError
+
+if TYPE_CHECKING:
+    from tracekit.catalog import Question
+
+
+@click.command(short_help="Answer a question, or SQL, about a run.")
+@click.argument("run", required=False, type=click.Path())
+@click.argument("question", required=False)
+@click.option("-p", "--param", "params", multiple=True, type=options.Assignments(), help="A parameter of the question.")
+@click.option("--list", "list_all", is_flag=True, help="List every question, without a run.")
+@click.option(
+    "--describe",
+    "described",
+    metavar="QUESTION",
+    help="Explain a question: parameters, columns, what it needs.",
+)
+@options.selection
+@options.limits
+@options.output
+def query(
+    run: str | None,
+    question: str | None,
+    params: tuple[tuple[str, str], ...],
+    *,
+    list_all: bool,
+    described: str | None,
+    steps: frozenset[int],
+    ranks: frozenset[int],
+    phases: tuple[str, ...],
+    timeout: float,
+    memory_limit: str,
+    format_name: str | None,
+    output: str | None,
+    force: bool,
+) -> None:
+    """Answer QUESTION about RUN. QUESTION is a name, or one SELECT over the tables of `tracekit schema`.
+
+    Without QUESTION: list what this run can answer, and what it lacks for the rest.
+    """
+    check(output, force=force)
+    if list_all:
+        _list(format_name, output, force=force)
+        return
+    if described is not None:
+        _describe(described)
+        return
+    if run is None:
+        raise click.UsageError("give a RUN: a bundle or a trace (or --list)")
+    import tracekit
+    from tracekit.store import Limits
+
+    with tracekit.open(
+        run, steps=steps, ranks=ranks, phases=phases, limits=Limits(timeout, memory_limit), say=say
+    ) as opened:
+        if question is None:
+            table = opened.questions()
+        elif _is_sql(question):
+            if params:
+                raise TracekitError("SQL takes no parameters", "write the values into the text")
+            table = opened.sql(question)
+        else:
+            table = opened.query(question, **dict(params))
+    emit(table, format_name, output, force=force)
+
+
+def _is_sql(question: str) -> bool:
+    return not question.replace("_", "").isalnum()
+
+
+def _list(format_name: str | None, output: str | None, *, force: bool) -> None:
+    import polars as pl
+
+    from tracekit import catalog
+    from tracekit.table import Table
+
+    rows = [(name, catalog.question(name).summary) for name in catalog.names()]
+    frame = pl.DataFrame(rows, schema={"question": pl.String, "summary": pl.String}, orient="row")
+    docs = {"question": "Name to ask by.", "summary": "What it answers."}
+    emit(Table("questions", frame, docs), format_name, output, force=force)
+
+
+def _describe(name: str) -> None:
+    from tracekit import catalog
+
+    click.echo("\n".join(_description(catalog.question(name))))
+
+
+def _description(asked: Question) -> list[str]:
+    lines = [f"{asked.name}: {asked.summary}", "", f"needs    {', '.join(asked.requires) or 'nothing'}"]
+    lines += [f"-p {param.name}={param.default}".ljust(34) + param.doc for param in asked.params.values()]
+    return [*lines, "", "columns", *(f"  {name:<18}{doc}" for name, doc in asked.columns.items())]

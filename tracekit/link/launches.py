@@ -1,0 +1,74 @@
+"""Device work to its launch and its op.
+
+Owns the join by correlation, which a launch is defined by: whatever runtime or driver call shares its
+correlation with device work, whatever its name.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from tracekit.link.ops import number, owners
+
+_NO_LAUNCH = "no launch with its correlation in the trace"
+_NO_CORRELATION = "it has no correlation"
+_NO_OP = "its launch lies outside every recorded op"
+
+
+def split_runtime(runtime: pl.DataFrame, device: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the runtime rows that put work on a device, numbered as launches, and all the others."""
+    working = device["correlation"].drop_nulls().unique()
+    is_launch = pl.col("correlation").is_in(working.implode()) & pl.col("correlation").is_not_null()
+    launches = number(runtime.filter(is_launch), "launch_id", "correlation")
+    return launches, runtime.filter(~is_launch.fill_null(value=False))
+
+
+def as_other(calls: pl.DataFrame) -> pl.DataFrame:
+    """Return calls that launch nothing as rows of other_event, their correlation among the args."""
+    key = pl.concat_str(pl.lit('{"correlation":'), pl.col("correlation"))
+    rest = pl.when(pl.col("args_json").is_null()).then(pl.lit("}")).otherwise("," + pl.col("args_json").str.slice(1))
+    args = pl.when(pl.col("correlation").is_null()).then(pl.col("args_json")).otherwise(key + rest)
+    return calls.with_columns(args.alias("args_json"), phase_letter=pl.lit("X")).drop("correlation")
+
+
+def link_launches(launches: pl.DataFrame, ops: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
+    """Add `op_id` (innermost op, never a mere annotation) and `frame_id` to launches, by nesting on their thread."""
+    real = ops.filter(~pl.col("is_annotation"))
+    return launches.with_columns(owners(launches, real, "op_id"), owners(launches, frames, "frame_id"))
+
+
+def link_kernels(kernels: pl.DataFrame, launches: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """Add `launch_id`, `op_id` and, where there is no op, `unlinked_reason` to numbered kernels.
+
+    Where several calls share a correlation (a runtime call and the driver call inside it) the inner one, which
+    starts last, is the launch. A kernel without a launch takes the op that its External id names, unless the
+    exporter wrote correlations there (PyTorch before 2.6; kineto #1001).
+    """
+    one = launches.select("correlation", "launch_id", "op_id").unique("correlation", keep="last", maintain_order=True)
+    linked = kernels.join(one, on="correlation", how="left", maintain_order="left")
+    if _external_ids_hold(linked):
+        by_id = ops.filter(~pl.col("is_annotation")).drop_nulls("external_id").unique("external_id", keep="none")
+        named = linked.join(
+            by_id.select("external_id", pl.col("op_id").alias("named_op")),
+            on="external_id",
+            how="left",
+            maintain_order="left",
+        )
+        use = pl.when(pl.col("launch_id").is_null()).then(pl.col("named_op")).otherwise(pl.col("op_id"))
+        linked = named.with_columns(use.alias("op_id")).drop("named_op")
+    reason = (
+        pl.when(pl.col("op_id").is_not_null())
+        .then(None)
+        .when(pl.col("launch_id").is_not_null())
+        .then(pl.lit(_NO_OP))
+        .when(pl.col("correlation").is_null())
+        .then(pl.lit(_NO_CORRELATION))
+        .otherwise(pl.lit(_NO_LAUNCH))
+    )
+    return linked.with_columns(reason.alias("unlinked_reason"))
+
+
+def _external_ids_hold(kernels: pl.DataFrame) -> bool:
+    """Tell whether External ids on device rows name ops: not where they repeat the correlation."""
+    both = kernels.filter(pl.col("external_id").is_not_null() & pl.col("correlation").is_not_null())
+    return both.height > 0 and float((both["external_id"] == both["correlation"]).mean() or 0) < 0.01  # type: ignore[arg-type]

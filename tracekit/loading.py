@@ -1,0 +1,171 @@
+"""Traces to tables: the pipeline from bytes to a bundle, and the cache of raw traces loaded on the fly.
+
+Owns the order of the rooms and the layout of the tables on disk. It gives no row a meaning of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import platformdirs
+import polars as pl
+
+from tracekit import __version__, bundle
+from tracekit.attention import give_meaning
+from tracekit.errors import TracekitError
+from tracekit.ingest import read_bytes, read_file
+from tracekit.link import link
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_CACHE_BYTES = 4 * 2**30
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What loading did: the bundle's path, the trace's name, its events and device work."""
+
+    path: Path
+    source_name: str
+    events: int
+    kernels: int
+    problems: int
+
+
+def tables_of(data: bytes, name: str) -> dict[str, pl.DataFrame]:
+    """Read one trace from bytes and return its tables by name, ready to be written. Raises TracekitError."""
+    return give_meaning(link(read_bytes(data, name)))
+
+
+def load(source: Path | str, output: Path | str, *, keep_raw: bool = False, overwrite: bool = False) -> Loaded:
+    """Load one trace file into a bundle at `output`.
+
+    With `keep_raw` the trace itself goes in too, gzipped. Raises TracekitError if the source is no trace, if it
+    is a bundle already, or if the output exists and `overwrite` is not given.
+    """
+    source, output = Path(source), Path(output)
+    if output.exists() and not overwrite:
+        raise TracekitError(f"{output} exists", "choose another name, or give --force to replace it")
+    if bundle.is_bundle(source):
+        raise TracekitError(f"{source} is a bundle already", "query it as it is")
+    data = read_file(source)
+    tables = tables_of(data, source.name)
+    entries = {f"tables/{name}.parquet": _parquet(frame) for name, frame in tables.items()}
+    left_out = {"raw": "not asked for; load with --keep-raw to keep the trace"}
+    if keep_raw:
+        entries |= _raw_entry(data, source.name)
+        left_out = {}
+    bundle.write(output, entries, left_out=left_out, tool_version=__version__, overwrite=overwrite)
+    return Loaded(
+        output,
+        source.name,
+        tables["trace"]["events"][0],
+        tables["kernel"].height,
+        tables["quality"].filter(pl.col("severity") != "info").height,
+    )
+
+
+def _parquet(frame: pl.DataFrame) -> bytes:
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer, compression="zstd", statistics=True)
+    return buffer.getvalue()
+
+
+def _raw_entry(data: bytes, name: str) -> dict[str, bytes]:
+    from isal import igzip
+
+    if data.startswith(b"\x1f\x8b"):
+        return {f"raw/{name.removesuffix('.gz')}.gz": data}
+    return {f"raw/{name}.gz": igzip.compress(data, mtime=0)}
+
+
+def open_tables(path: Path, say: Callable[[str], None] = lambda _: None) -> dict[str, pl.LazyFrame]:
+    """Return the tables of a run: those of a bundle, or those of a raw trace, loaded once and cached.
+
+    `say` is told when a trace is loaded. Raises TracekitError if the path is neither.
+    """
+    if not path.exists():
+        raise TracekitError(f"{path}: no such file", "check the path")
+    if bundle.is_bundle(path) or path.suffix == ".tkb":
+        return _tables_in(bundle.Bundle.open(path))
+    cached = _cached(path)
+    if cached.is_file():
+        try:
+            tables = _tables_in(bundle.Bundle.open(cached))
+            os.utime(cached)
+        except (TracekitError, OSError):
+            say("the cached copy is damaged")
+        else:
+            return tables
+    say(f"loading {path.name}")
+    return _load_and_cache(path, cached, say)
+
+
+def _tables_in(opened: bundle.Bundle) -> dict[str, pl.LazyFrame]:
+    scans: dict[str, list[pl.LazyFrame]] = {}
+    for entry in opened.names("tables/"):
+        table = entry.removeprefix("tables/").split("/")[0].removesuffix(".parquet")
+        try:
+            scan = pl.scan_parquet(io.BytesIO(opened.read(entry)))
+            scan.collect_schema()
+        except pl.exceptions.PolarsError as error:
+            raise TracekitError(f"{opened.path}: entry {entry} is no Parquet file", "load the trace again") from error
+        scans.setdefault(table, []).append(scan)
+    if "trace" not in scans:
+        raise TracekitError(f"{opened.path} holds no tables", "load the trace again with this version of tracekit")
+    return {name: pl.concat(parts, how="vertical") for name, parts in scans.items()}
+
+
+def _load_and_cache(path: Path, cached: Path, say: Callable[[str], None]) -> dict[str, pl.LazyFrame]:
+    tables = tables_of(read_file(path), path.name)
+    entries = {f"tables/{name}.parquet": _parquet(frame) for name, frame in tables.items()}
+    left_out = {"raw": "a cached copy"}
+    try:
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        bundle.write(cached, entries, left_out=left_out, tool_version=__version__, overwrite=True)
+        _trim(cached.parent, keep=cached)
+    except (TracekitError, OSError) as error:
+        say(f"the result can't be cached: {error}")
+    return {name: frame.lazy() for name, frame in tables.items()}
+
+
+def _cached(path: Path) -> Path:
+    """Return where a trace's bundle lies in the cache, by path, size, time, version and knowledge."""
+    state = path.stat()
+    key = (str(path.resolve()), state.st_size, state.st_mtime_ns, __version__, _knowledge())
+    name = hashlib.sha256(repr(key).encode()).hexdigest()[:32]
+    return platformdirs.user_cache_path("tracekit") / "runs" / f"{name}.tkb"
+
+
+def _knowledge() -> str:
+    """Return a hash of all code and rules that decide what rows mean, so that a changed rule is a new answer."""
+    digest = hashlib.sha256()
+    for room in ("attention", "ingest", "link"):
+        for file in sorted(files(f"tracekit.{room}").iterdir(), key=lambda entry: entry.name):
+            if file.name.endswith((".py", ".toml")):
+                digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _trim(folder: Path, keep: Path) -> None:
+    """Delete the copies used longest ago until the folder is small enough; a copy that vanishes is no fault."""
+    held = []
+    for file in folder.glob("*.tkb"):
+        try:
+            held.append((file.stat().st_mtime, file.stat().st_size, file))
+        except OSError:
+            continue
+    total = sum(size for _, size, _ in held)
+    for _, size, file in sorted(held):
+        if total <= _CACHE_BYTES:
+            break
+        if file != keep:
+            file.unlink(missing_ok=True)
+            total -= size

@@ -1,0 +1,63 @@
+"""A table's columns as text to be looked at: headers with units, and nothing that a terminal obeys.
+
+Owns how a header and a value that is no number read. It knows nothing of widths or of any format's syntax.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from tracekit.render.escape import visible
+from tracekit.render.figures import NULL, figures
+from tracekit.render.values import json_text, plain_values
+from tracekit.units import stem_of, unit_of
+
+if TYPE_CHECKING:
+    from tracekit.table import Table
+
+NO_ROWS = "no rows"
+"""What stands below the header of an answer without rows."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column ready to draw: its name in the frame, its header, and a text for each row."""
+
+    name: str
+    header: str
+    cells: list[str]
+    is_numeric: bool
+
+
+def columns_of(table: Table) -> list[Column]:
+    """Return the table's columns as text, in the frame's order."""
+    return [_column(series) for series in plain_values(table.frame)]
+
+
+def _column(series: pl.Series) -> Column:
+    name, values = series.name, series.to_list()
+    if series.dtype.is_numeric() or series.dtype == pl.Null:
+        symbol, cells = figures(name, values)
+        return Column(name, _header(stem_of(name), symbol), cells, is_numeric=True)
+    unit = unit_of(name) if series.dtype.is_nested() else None
+    header = _header(stem_of(name), unit.name) if unit else _header(name, "")
+    return Column(name, header, [_word(value) for value in values], is_numeric=False)
+
+
+def _header(words: str, symbol: str) -> str:
+    shown = visible(words).replace("_", " ").strip() or "''"
+    return f"{shown} [{symbol}]" if symbol else shown
+
+
+def _word(value: Any) -> str:
+    match value:
+        case None:
+            return NULL
+        case bool():
+            return "yes" if value else "no"
+        case str():
+            return visible(value) or "''"
+    return visible(json_text(value))

@@ -1,0 +1,127 @@
+"""A run, opened: the library's face.
+
+Owns the way from a path and a question to a Table. The command line calls nothing else.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import polars as pl
+
+from tracekit import catalog, loading
+from tracekit.analyses.summary import summarize
+from tracekit.errors import TracekitError
+from tracekit.store import PHASES, Limits, Selection, Store
+from tracekit.table import Note, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+
+class Run:
+    """One run: answers questions and SQL about it. Use it as a context manager, or call `close`."""
+
+    def __init__(self, name: str, tables: Mapping[str, pl.LazyFrame], selection: Selection, limits: Limits) -> None:
+        """Hold a run's tables by name; `open` makes one from a path."""
+        self.name = name
+        self._tables = dict(tables)
+        self._store = Store(tables, selection, limits)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._store.close()
+
+    @property
+    def tables(self) -> dict[str, pl.LazyFrame]:
+        """The tables by name, as Polars frames, the selection not applied."""
+        return dict(self._tables)
+
+    def query(self, question: str, **params: Any) -> Table:
+        """Answer a question by name, with its parameters as text or in their own types.
+
+        Raises TracekitError if there is no such question or parameter, or the run lacks what it requires.
+        """
+        asked = catalog.question(question)
+        values = asked.values(params)
+        catalog.require(asked, self._store)
+        frame = self._store.ask(asked.sql, values)
+        notes = (*self._rule_notes(asked, values), *self._run_notes())
+        if not frame.height:
+            notes = (Note("info", "Nothing in the run, or in the selected part of it, matches."), *notes)
+        return Table(asked.name, frame, dict(asked.columns), notes)
+
+    def sql(self, text: str) -> Table:
+        """Answer one SELECT. Raises TracekitError if it is anything else, or fails."""
+        frame = self._store.ask(text)
+        notes = () if frame.height else (Note("info", "The query gives no rows."),)
+        return Table("sql", frame, dict.fromkeys(frame.columns, ""), notes)
+
+    def questions(self) -> Table:
+        """List every question: whether this run can answer it, and what to record where it can't."""
+        rows = []
+        for name in catalog.names():
+            asked = catalog.question(name)
+            lacking = catalog.missing(asked, self._store)
+            ways = "; ".join(dict.fromkeys(catalog.how_to_record(column) for column in lacking))
+            rows.append((name, asked.summary, not lacking, ways or None))
+        docs = {
+            "question": "Name to ask by.",
+            "summary": "What it answers.",
+            "answerable": "Whether this run holds what it requires.",
+            "needs": "What to record where it does not.",
+        }
+        schema = {"question": pl.String, "summary": pl.String, "answerable": pl.Boolean, "needs": pl.String}
+        return Table("questions", pl.DataFrame(rows, schema=schema, orient="row"), docs, self._run_notes())
+
+    def summary(self) -> Table:
+        """Say on one page where the run's time and memory go."""
+        table = summarize(self._store, self.name)
+        return Table(table.name, table.frame, table.docs, (*table.notes, *self._run_notes()))
+
+    def _rule_notes(self, asked: catalog.Question, values: Mapping[str, Any]) -> Iterable[Note]:
+        for rule in asked.notes:
+            used = {name: value for name, value in values.items() if f"${name}" in rule.sql}
+            row = self._store.ask(rule.sql, used)
+            if row.height and row.row(0)[0] is not None:
+                yield Note(rule.status, rule.text.format(*row.row(0)))
+
+    def _run_notes(self) -> tuple[Note, ...]:
+        """Return what every answer about this run has to say."""
+        if not self._store.scalar("select bool_or(has_device) from trace"):
+            return (Note("info", "No device was recorded: work is the self time of CPU ops."),)
+        share = self._store.scalar(
+            "select sum(share_frac) from quality where check_name = 'unlinked_kernel' having sum(share_frac) >= 0.01"
+        )
+        if share is None:
+            return ()
+        text = f"{100 * share:.1f} % of device time has no op in the trace (see unlinked_kernels)"
+        return (Note("warning", f"{text}: its roles come from kernel names alone."),)
+
+
+def open(  # noqa: A001 - the library's verb
+    path: Path | str,
+    *,
+    steps: Iterable[int] = (),
+    ranks: Iterable[int] = (),
+    phases: Iterable[str] = (),
+    limits: Limits | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Run:
+    """Open a run: a bundle, or a raw trace, which is loaded once and cached.
+
+    `steps`, `ranks` and `phases` select the part that questions see; `say` hears of slow work. Raises
+    TracekitError if the path is no run, or the selection names what the run has not.
+    """
+    chosen = Selection(frozenset(steps), frozenset(ranks), frozenset(phases))
+    if unknown := sorted(chosen.phases - set(PHASES)):
+        raise TracekitError(f"there is no phase {unknown[0]!r}", f"choose from {', '.join(PHASES)}")
+    path = Path(path)
+    return Run(path.name, loading.open_tables(path, say), chosen, limits or Limits())

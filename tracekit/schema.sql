@@ -1,0 +1,349 @@
+-- The tables of a run, schema version 1: every column with its meaning.
+-- Times are int64 ns from the run's start; bytes are int64; ids are int64 and unique within the run.
+-- Columns that end in _json, input_dims, input_types, input_strides, concrete_inputs, grid and block hold JSON
+-- text: read them with the JSON functions, for example input_dims->0.
+
+create table trace (trace_id bigint, rank bigint, world_size bigint, source_name varchar, source_sha256 varchar, events bigint, dialect varchar, device_name varchar, device_count bigint, sm_count bigint, compute_capability varchar, torch_version varchar, start_unix_ns bigint, dur_ns bigint, has_device boolean, has_shapes boolean, has_stacks boolean, has_modules boolean, has_memory boolean, truncated boolean);
+comment on table trace is 'One profiler output file: one process, one rank.';
+comment on column trace.trace_id is 'Id of the trace within the run.';
+comment on column trace.rank is 'Rank in torch.distributed, as the trace says; null where it does not.';
+comment on column trace.world_size is 'Number of ranks of the job the trace comes from.';
+comment on column trace.source_name is 'Name of the file it was read from, without its folder.';
+comment on column trace.source_sha256 is 'SHA-256 of that file.';
+comment on column trace.events is 'Entries of traceEvents in that file.';
+comment on column trace.dialect is 'Which exporter wrote it and how it counts time, found from the data.';
+comment on column trace.device_name is 'Name of the first device listed; null where none is named.';
+comment on column trace.device_count is 'Devices visible to the process, used or not.';
+comment on column trace.sm_count is 'Streaming multiprocessors (compute units on AMD) of the first device.';
+comment on column trace.compute_capability is 'Compute capability of the first device (gfx version on AMD), as major.minor.';
+comment on column trace.torch_version is 'PyTorch version, from the facts recorded beside the trace; a trace alone does not hold it.';
+comment on column trace.start_unix_ns is 'Wall-clock time of the first row, ns since 1970; null where the exporter wrote none.';
+comment on column trace.dur_ns is 'From the first row to the end of the last.';
+comment on column trace.has_device is 'Whether device work was recorded.';
+comment on column trace.has_shapes is 'Whether ops carry input shapes (record_shapes).';
+comment on column trace.has_stacks is 'Whether Python frames were recorded (with_stack).';
+comment on column trace.has_modules is 'Whether nn.Module rows were recorded (with_stack).';
+comment on column trace.has_memory is 'Whether allocator rows were recorded (profile_memory).';
+comment on column trace.truncated is 'Whether the file was cut off and read only in part.';
+
+create table step (step_id bigint, trace_id bigint, number bigint, name varchar, start_ns bigint, dur_ns bigint, is_partial boolean, is_cold boolean);
+comment on table step is 'The profiler''s steps; one row for the whole trace where none was marked.';
+comment on column step.step_id is 'Id of the step.';
+comment on column step.trace_id is 'Trace it belongs to.';
+comment on column step.number is 'N of ProfilerStep#N, a number that counts over the whole process; null for a whole trace.';
+comment on column step.name is 'The annotation''s name, or `whole trace`.';
+comment on column step.start_ns is 'When the host entered the step.';
+comment on column step.dur_ns is 'Host time from entering to leaving it.';
+comment on column step.is_partial is 'Recording stopped inside the step, or nothing was recorded in it.';
+comment on column step.is_cold is 'First of several steps and much slower than their median: warm-up was still going on.';
+
+create table op (op_id bigint, trace_id bigint, parent_id bigint, name varchar, kind varchar, pid varchar, tid varchar, start_ns bigint, dur_ns bigint, self_ns bigint, depth bigint, external_id bigint, sequence_number bigint, input_dims varchar, input_types varchar, input_strides varchar, concrete_inputs varchar, module_id bigint, step_id bigint, phase varchar, forward_op_id bigint, is_finished boolean, frame_id bigint, role varchar, role_confidence varchar, role_reason varchar, args_json varchar);
+comment on table op is 'What the CPU did: operators, autograd nodes, annotations, collectives, compiled regions.';
+comment on column op.op_id is 'Id of the op; ops are numbered in order of start.';
+comment on column op.trace_id is 'Trace it belongs to.';
+comment on column op.parent_id is 'Op in which it ran on its thread; null at the top.';
+comment on column op.name is 'Name, as the profiler reports it.';
+comment on column op.kind is 'op, annotation (user_annotation rows), autograd, collective or region (torch.compile).';
+comment on column op.pid is 'Process id, as text: some exporters write names.';
+comment on column op.tid is 'Thread id, as text.';
+comment on column op.start_ns is 'Start.';
+comment on column op.dur_ns is 'Duration; a negative or missing one is 0 and counted in quality.';
+comment on column op.self_ns is 'Time during which it was the innermost op of its thread; sums to the thread''s busy time.';
+comment on column op.depth is 'Number of ops around it.';
+comment on column op.external_id is 'External id, which names the op in other tools.';
+comment on column op.sequence_number is 'Autograd sequence number; null where the op made no node.';
+comment on column op.input_dims is 'Shapes of the inputs, JSON; needs record_shapes.';
+comment on column op.input_types is 'Element types of the inputs, C++ names, JSON; needs record_shapes.';
+comment on column op.input_strides is 'Strides of the inputs, JSON; needs record_shapes and PyTorch 2.2.';
+comment on column op.concrete_inputs is 'Values of scalar inputs, JSON list of texts; needs record_shapes and PyTorch 2.1.';
+comment on column op.module_id is 'Innermost nn.Module around it, for backward ops that of their forward op.';
+comment on column op.step_id is 'Step in which it started.';
+comment on column op.phase is 'forward, backward, recompute, optimizer or other.';
+comment on column op.forward_op_id is 'For backward ops, the forward op that made the autograd node.';
+comment on column op.is_finished is 'False where it was still running when recording stopped.';
+comment on column op.frame_id is 'Innermost Python frame around it.';
+comment on column op.role is 'What it does in the model.';
+comment on column op.role_confidence is 'certain, likely or inferred.';
+comment on column op.role_reason is 'What the role was decided by.';
+comment on column op.args_json is 'Args without a column of their own, JSON.';
+
+create table frame (frame_id bigint, trace_id bigint, parent_id bigint, name varchar, pid varchar, tid varchar, start_ns bigint, dur_ns bigint, module_id bigint, args_json varchar);
+comment on table frame is 'Python function calls; needs with_stack.';
+comment on column frame.frame_id is 'Id of the call.';
+comment on column frame.trace_id is 'Trace it belongs to.';
+comment on column frame.parent_id is 'The calling frame.';
+comment on column frame.name is 'file(line): function, or nn.Module: Class_n.';
+comment on column frame.pid is 'Process id, as text.';
+comment on column frame.tid is 'Thread id, as text.';
+comment on column frame.start_ns is 'Start.';
+comment on column frame.dur_ns is 'Duration.';
+comment on column frame.module_id is 'Innermost nn.Module around it, itself included.';
+comment on column frame.args_json is 'Args without a column of their own, JSON.';
+
+create table module (module_id bigint, trace_id bigint, class_name varchar, instance bigint, path varchar, parent_id bigint, kind varchar);
+comment on table module is 'nn.Modules that ran while stacks were recorded; needs with_stack.';
+comment on column module.module_id is 'Id of the module.';
+comment on column module.trace_id is 'Trace it belongs to.';
+comment on column module.class_name is 'Class name.';
+comment on column module.instance is 'The profiler''s running number of this class''s instances.';
+comment on column module.path is 'Classes from the root down, each with its instance number.';
+comment on column module.parent_id is 'The module around its first call.';
+comment on column module.kind is 'What its class is: attention, mlp, norm, ...; null where the class is not known.';
+
+create table launch (launch_id bigint, trace_id bigint, name varchar, category varchar, pid varchar, tid varchar, start_ns bigint, dur_ns bigint, correlation bigint, op_id bigint, frame_id bigint, step_id bigint, args_json varchar);
+comment on table launch is 'Runtime and driver calls that put work on a device: whatever shares its correlation with device work.';
+comment on column launch.launch_id is 'Id of the launch.';
+comment on column launch.trace_id is 'Trace it belongs to.';
+comment on column launch.name is 'Name of the call, such as cudaLaunchKernel.';
+comment on column launch.category is 'Category of the row, such as cuda_runtime.';
+comment on column launch.pid is 'Process id, as text.';
+comment on column launch.tid is 'Thread id, as text.';
+comment on column launch.start_ns is 'Start on the host.';
+comment on column launch.dur_ns is 'Host time in the call.';
+comment on column launch.correlation is 'The number that device work shares with it.';
+comment on column launch.op_id is 'Innermost op around it on its thread; never a mere annotation.';
+comment on column launch.frame_id is 'Innermost Python frame around it.';
+comment on column launch.step_id is 'Step in which it was made.';
+comment on column launch.args_json is 'Args without a column of their own, JSON.';
+
+create table kernel (kernel_id bigint, trace_id bigint, kind varchar, name varchar, device bigint, stream bigint, start_ns bigint, dur_ns bigint, bytes bigint, grid varchar, block varchar, registers bigint, shared_memory_bytes bigint, occupancy_frac double, correlation bigint, graph_node_id bigint, launch_id bigint, op_id bigint, module_id bigint, step_id bigint, phase varchar, family varchar, role varchar, role_confidence varchar, role_reason varchar, call_id bigint, unlinked_reason varchar, args_json varchar);
+comment on table kernel is 'Device work: kernels, copies and sets.';
+comment on column kernel.kernel_id is 'Id of the piece of work; numbered in order of start.';
+comment on column kernel.trace_id is 'Trace it belongs to.';
+comment on column kernel.kind is 'kernel, memcpy or memset.';
+comment on column kernel.name is 'Name, as the profiler reports it.';
+comment on column kernel.device is 'Device index.';
+comment on column kernel.stream is 'Stream id; 7 is the default stream on CUDA, 0 on ROCm.';
+comment on column kernel.start_ns is 'Start on the device; negative where it was running before the host''s first row.';
+comment on column kernel.dur_ns is 'Duration on the device.';
+comment on column kernel.bytes is 'Bytes copied or set.';
+comment on column kernel.grid is 'Blocks in x, y, z, JSON.';
+comment on column kernel.block is 'Threads of a block in x, y, z, JSON.';
+comment on column kernel.registers is 'Registers a thread.';
+comment on column kernel.shared_memory_bytes is 'Static and dynamic shared memory a block.';
+comment on column kernel.occupancy_frac is 'The profiler''s estimate; 0 above 48 KiB of shared memory means unknown.';
+comment on column kernel.correlation is 'The number that its launch shares with it.';
+comment on column kernel.graph_node_id is 'Node of the CUDA graph it was replayed from; null outside graphs.';
+comment on column kernel.launch_id is 'The call that put it on the device; null where that call is not in the trace.';
+comment on column kernel.op_id is 'Innermost op around its launch.';
+comment on column kernel.module_id is 'nn.Module of that op.';
+comment on column kernel.step_id is 'Step in which it was launched.';
+comment on column kernel.phase is 'Phase of its op; other where it has none.';
+comment on column kernel.family is 'Kernel family by name; null for a name that is not known.';
+comment on column kernel.role is 'What it does in the model.';
+comment on column kernel.role_confidence is 'certain, likely or inferred.';
+comment on column kernel.role_reason is 'What the role was decided by.';
+comment on column kernel.call_id is 'Attention call it belongs to.';
+comment on column kernel.unlinked_reason is 'Why it has no op; null where it has one.';
+comment on column kernel.args_json is 'Args without a column of their own, JSON.';
+
+create table attention_call (call_id bigint, trace_id bigint, op_id bigint, module_id bigint, step_id bigint, layer bigint, phase varchar, mode varchar, implementation varchar, backend varchar, b bigint, hq bigint, hkv bigint, nq bigint, nk bigint, d_qk bigint, d_v bigint, dtype varchar, is_causal boolean, causal_alignment varchar, "window" bigint, mask_kind varchar, mask_bytes bigint, dropout double, is_varlen boolean, tokens_q bigint, tokens_k bigint, kernels bigint, launches bigint, device_ns bigint, host_ns bigint, pairs bigint, pairs_status varchar, flops bigint, flops_status varchar, bytes bigint, bytes_status varchar);
+comment on table attention_call is 'Logical attention calls. This version does not fill it.';
+comment on column attention_call.call_id is 'Id of the call.';
+comment on column attention_call.trace_id is 'Trace it belongs to.';
+comment on column attention_call.op_id is 'Outermost op of the call.';
+comment on column attention_call.module_id is 'nn.Module it ran in.';
+comment on column attention_call.step_id is 'Step in which it started.';
+comment on column attention_call.layer is 'Number of the layer, from 0.';
+comment on column attention_call.phase is 'forward, backward or recompute.';
+comment on column attention_call.mode is 'prefill, decode or train.';
+comment on column attention_call.implementation is 'What ran: sdpa, flash_attn, naive, ...';
+comment on column attention_call.backend is 'SDPA backend that ran.';
+comment on column attention_call.b is 'Sequences.';
+comment on column attention_call.hq is 'Query heads.';
+comment on column attention_call.hkv is 'Key and value heads.';
+comment on column attention_call.nq is 'Queries a sequence.';
+comment on column attention_call.nk is 'Keys a sequence.';
+comment on column attention_call.d_qk is 'Head dim of queries and keys.';
+comment on column attention_call.d_v is 'Head dim of values.';
+comment on column attention_call.dtype is 'Element type the core ran in.';
+comment on column attention_call.is_causal is 'Whether a causal mask was asked for.';
+comment on column attention_call.causal_alignment is 'top_left or bottom_right, where queries and keys differ in number.';
+comment on column attention_call.window is 'Sliding window in keys.';
+comment on column attention_call.mask_kind is 'none, causal, boolean, additive, ...';
+comment on column attention_call.mask_bytes is 'Bytes of a dense mask that was read.';
+comment on column attention_call.dropout is 'Dropout probability.';
+comment on column attention_call.is_varlen is 'Whether sequences were packed.';
+comment on column attention_call.tokens_q is 'Query tokens over all sequences.';
+comment on column attention_call.tokens_k is 'Key tokens over all sequences.';
+comment on column attention_call.kernels is 'Pieces of device work.';
+comment on column attention_call.launches is 'Launches.';
+comment on column attention_call.device_ns is 'Device time.';
+comment on column attention_call.host_ns is 'Host time.';
+comment on column attention_call.pairs is 'Query-key pairs that are not masked, over all sequences, one head.';
+comment on column attention_call.pairs_status is 'exact, estimated or not_derivable.';
+comment on column attention_call.flops is 'Floating-point operations.';
+comment on column attention_call.flops_status is 'exact, estimated or not_derivable.';
+comment on column attention_call.bytes is 'Bytes that must move.';
+comment on column attention_call.bytes_status is 'exact, estimated or not_derivable.';
+
+create table collective (collective_id bigint, trace_id bigint, op_id bigint, name varchar, group_name varchar, group_size bigint, sequence_number bigint, in_elements bigint, out_elements bigint, dtype varchar, bytes bigint, kernel_id bigint, start_ns bigint, dur_ns bigint);
+comment on table collective is 'Communication between ranks. This version does not fill it.';
+comment on column collective.collective_id is 'Id of the collective.';
+comment on column collective.trace_id is 'Trace it belongs to.';
+comment on column collective.op_id is 'Op that asked for it.';
+comment on column collective.name is 'Name, such as all_reduce.';
+comment on column collective.group_name is 'Process group.';
+comment on column collective.group_size is 'Ranks in the group.';
+comment on column collective.sequence_number is 'Running number within the group.';
+comment on column collective.in_elements is 'Elements given.';
+comment on column collective.out_elements is 'Elements received.';
+comment on column collective.dtype is 'Element type.';
+comment on column collective.bytes is 'Bytes of the message.';
+comment on column collective.kernel_id is 'Its device work.';
+comment on column collective.start_ns is 'Start.';
+comment on column collective.dur_ns is 'Duration, waiting for other ranks included.';
+
+create table allocation (allocation_id bigint, trace_id bigint, device varchar, address bigint, bytes bigint, start_ns bigint, end_ns bigint, op_id bigint, free_op_id bigint, module_id bigint, frame_id bigint, phase varchar, role varchar, category varchar, category_reason varchar);
+comment on table allocation is 'Lifetimes of memory. This version does not fill it.';
+comment on column allocation.allocation_id is 'Id of the allocation.';
+comment on column allocation.trace_id is 'Trace it belongs to.';
+comment on column allocation.device is 'Device, such as cuda:0.';
+comment on column allocation.address is 'Address.';
+comment on column allocation.bytes is 'Size as the allocator rounded it.';
+comment on column allocation.start_ns is 'When it was made.';
+comment on column allocation.end_ns is 'When it was freed; null where it outlived the recording.';
+comment on column allocation.op_id is 'Op that made it.';
+comment on column allocation.free_op_id is 'Op that freed it.';
+comment on column allocation.module_id is 'nn.Module that made it.';
+comment on column allocation.frame_id is 'Python frame that made it.';
+comment on column allocation.phase is 'Phase in which it was made.';
+comment on column allocation.role is 'Role of the op that made it.';
+comment on column allocation.category is 'parameter, gradient, activation, ...';
+comment on column allocation.category_reason is 'What the category was decided by.';
+
+create table memory_sample (trace_id bigint, device varchar, time_ns bigint, allocated_bytes bigint, reserved_bytes bigint);
+comment on table memory_sample is 'The allocator''s own totals after each of its rows; needs profile_memory.';
+comment on column memory_sample.trace_id is 'Trace it belongs to.';
+comment on column memory_sample.device is 'Device, such as cuda:0; cpu for host memory.';
+comment on column memory_sample.time_ns is 'Host time of the allocator call.';
+comment on column memory_sample.allocated_bytes is 'Bytes allocated after it.';
+comment on column memory_sample.reserved_bytes is 'Bytes the caching allocator held after it; 0 on the CPU.';
+
+create table batch (trace_id bigint, step_id bigint, ordinal bigint, sequences bigint, padded_length bigint, lengths bigint[], tokens bigint, source varchar);
+comment on table batch is 'True lengths of the sequences, from facts. This version does not fill it.';
+comment on column batch.trace_id is 'Trace it belongs to.';
+comment on column batch.step_id is 'Step it was used in.';
+comment on column batch.ordinal is 'Number of the batch within the step.';
+comment on column batch.sequences is 'Sequences.';
+comment on column batch.padded_length is 'Tokens a sequence after padding.';
+comment on column batch.lengths is 'True lengths.';
+comment on column batch.tokens is 'Sum of the true lengths.';
+comment on column batch.source is 'Where the lengths come from.';
+
+create table workload (workload_id bigint, trace_id bigint, label map(varchar, varchar), start_ns bigint, dur_ns bigint);
+comment on table workload is 'Labels of what was run, from facts. This version does not fill it.';
+comment on column workload.workload_id is 'Id of the workload.';
+comment on column workload.trace_id is 'Trace it belongs to.';
+comment on column workload.label is 'Name and value of each label.';
+comment on column workload.start_ns is 'Start.';
+comment on column workload.dur_ns is 'Duration.';
+
+create table other_event (trace_id bigint, category varchar, name varchar, phase_letter varchar, start_ns bigint, dur_ns bigint, pid varchar, tid varchar, args_json varchar);
+comment on table other_event is 'Every event that is in no other table, kept whole.';
+comment on column other_event.trace_id is 'Trace it belongs to.';
+comment on column other_event.category is 'Category in lower case; empty for metadata.';
+comment on column other_event.name is 'Name.';
+comment on column other_event.phase_letter is 'The trace format''s ph: X complete, i instant, M metadata, ...';
+comment on column other_event.start_ns is 'Start; null where it has none.';
+comment on column other_event.dur_ns is 'Duration; null where it has none.';
+comment on column other_event.pid is 'Process id, as text.';
+comment on column other_event.tid is 'Thread id, as text.';
+comment on column other_event.args_json is 'Its args, JSON.';
+
+create table quality (trace_id bigint, check_name varchar, severity varchar, count bigint, share_frac double, first_offset bigint, message varchar);
+comment on table quality is 'What was noticed while loading that an answer may depend on.';
+comment on column quality.trace_id is 'Trace it belongs to.';
+comment on column quality.check_name is 'What was looked for.';
+comment on column quality.severity is 'info, warn or bad.';
+comment on column quality.count is 'How often it was found.';
+comment on column quality.share_frac is 'Share it has: of device time for kernels, of events otherwise; null where it has none.';
+comment on column quality.first_offset is 'Byte of the file at which it was first found; null where it is not known.';
+comment on column quality.message is 'What it means, in one sentence.';
+
+create view work as
+select
+    k.kernel_id as work_id,
+    k.trace_id,
+    t.rank,
+    'device' as source,
+    k.kind,
+    k.name,
+    k.device,
+    k.stream,
+    k.start_ns,
+    k.dur_ns,
+    k.op_id,
+    o.name as op_name,
+    k.module_id,
+    m.class_name as module_class,
+    m.path as module_path,
+    k.step_id,
+    s.number as step,
+    k.phase,
+    k.family,
+    k.role,
+    k.role_confidence,
+    k.role_reason,
+    k.call_id
+from kernel as k
+join trace as t using (trace_id)
+left join op as o on o.op_id = k.op_id
+left join module as m on m.module_id = k.module_id
+left join step as s on s.step_id = k.step_id
+union all by name
+select
+    o.op_id as work_id,
+    o.trace_id,
+    t.rank,
+    'cpu' as source,
+    o.kind,
+    o.name,
+    null::bigint as device,
+    null::bigint as stream,
+    o.start_ns,
+    o.self_ns as dur_ns,
+    o.op_id,
+    o.name as op_name,
+    o.module_id,
+    m.class_name as module_class,
+    m.path as module_path,
+    o.step_id,
+    s.number as step,
+    o.phase,
+    null::varchar as family,
+    o.role,
+    o.role_confidence,
+    o.role_reason,
+    null::bigint as call_id
+from op as o
+join trace as t using (trace_id)
+left join module as m on m.module_id = o.module_id
+left join step as s on s.step_id = o.step_id
+where o.kind <> 'annotation' and (select not bool_or(has_device) from trace)
+;
+
+comment on view work is 'What questions count: the kernels of a run with their roles; where no device was recorded, the self time of CPU ops.';
+comment on column work.work_id is 'kernel_id, or op_id where there is no device.';
+comment on column work.trace_id is 'Trace it belongs to.';
+comment on column work.rank is 'Rank of that trace.';
+comment on column work.source is 'device, or cpu where no device was recorded.';
+comment on column work.kind is 'kernel, memcpy or memset; the kind of op where there is no device.';
+comment on column work.name is 'Kernel name; op name where there is no device.';
+comment on column work.device is 'Device index.';
+comment on column work.stream is 'Stream id.';
+comment on column work.start_ns is 'Start.';
+comment on column work.dur_ns is 'Duration on the device; self time on the CPU where there is no device.';
+comment on column work.op_id is 'Innermost op around its launch.';
+comment on column work.op_name is 'Name of that op.';
+comment on column work.module_id is 'nn.Module of that op.';
+comment on column work.module_class is 'Class of that module.';
+comment on column work.module_path is 'Path of that module.';
+comment on column work.step_id is 'Step it belongs to.';
+comment on column work.step is 'Number of that step; null where steps were not marked.';
+comment on column work.phase is 'forward, backward, recompute, optimizer or other.';
+comment on column work.family is 'Kernel family; null for an unknown name and on the CPU.';
+comment on column work.role is 'What it does in the model.';
+comment on column work.role_confidence is 'certain, likely or inferred.';
+comment on column work.role_reason is 'What the role was decided by.';
+comment on column work.call_id is 'Attention call it belongs to.';
