@@ -25,15 +25,10 @@
 --
 -- [[notes]]
 -- status = "estimated"
--- text = """No nn.Module rows were recorded, so the projections around the core may count as
--- rest: \
--- attention_ns is a lower bound. Record with with_stack=True."""
--- sql = '''
--- select 1
--- where
--- not exists (select 1 from module)
--- and exists (select 1 from work where role = 'attention.core')
--- '''
+-- text = '''No nn.Module rows were recorded: attention that is not fused, and the projections
+-- around a fused core, can't be told from other work. attention_ns is a lower bound. Record with
+-- with_stack=True.'''
+-- sql = "select 1 where not exists (select 1 from module)"
 -- ///
 with
     marked as (

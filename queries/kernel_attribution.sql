@@ -8,7 +8,7 @@
 -- top = { default = 40, doc = "Rows to return, 0 for all." }
 --
 -- [columns]
--- step = "Number of the profiler step the work was launched in; all where not asked for by step."
+-- step = "Profiler step the work was launched in, or none; null unless grouped by step."
 -- phase = "forward, backward, recompute, optimizer or other; null unless grouped by."
 -- role = "What the work does in the model."
 -- module_class = "Class of the innermost nn.Module around its op; null where none was recorded."
@@ -48,7 +48,7 @@
 with
     picked as (
         select
-            case when $by_step then coalesce(step::varchar, 'none') else 'all' end as step,
+            case when $by_step then coalesce(step::varchar, 'none') end as step,
             case when contains($by, 'phase') then phase end as phase,
             case when contains($by, 'role') then role end as role,
             case when contains($by, 'module') then module_class end as module_class,
@@ -76,7 +76,7 @@ from picked
 group by step, phase, role, module_class, op, family
 order by
     total_ns desc,
-    step,
+    step nulls last,
     role,
     phase nulls last,
     module_class nulls last,

@@ -12,7 +12,7 @@
 -- idle_ns = "window_ns less busy_ns."
 -- idle_frac = "idle_ns over window_ns."
 -- role = "What the work does in the model."
--- role_ns = """Time of its work inside the window; concurrent streams count twice. Self time \
+-- role_ns = """Time of its work inside the window; concurrent streams count twice. Self time
 -- where there is no device."""
 -- role_frac = "role_ns over that of all roles in the window."
 --

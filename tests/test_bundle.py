@@ -267,9 +267,10 @@ def test_file_that_outgrows_the_disk_is_named_and_leaves_nothing() -> None:
 
 
 WRITE_FOR_LONG = """
-import sys
+import signal
 from pathlib import Path
 from tracekit import bundle
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background would ignore it
 bundle.write(Path("run.tkb"), {"raw/a.json.gz": Path("big")}, tool_version="0.1.0", overwrite=True)
 """
 

@@ -111,11 +111,18 @@ def parse(name: str, text: str) -> Question:
         name=name,
         summary=header["summary"],
         requires=tuple(header.get("requires", ())),
-        params={key: Param(key, value["default"], value["doc"]) for key, value in header.get("params", {}).items()},
-        columns=header["columns"],
-        notes=tuple(NoteRule(rule["status"], rule["sql"], rule["text"]) for rule in header.get("notes", ())),
+        params={
+            key: Param(key, value["default"], _line(value["doc"])) for key, value in header.get("params", {}).items()
+        },
+        columns={key: _line(doc) for key, doc in header["columns"].items()},
+        notes=tuple(NoteRule(rule["status"], rule["sql"], _line(rule["text"])) for rule in header.get("notes", ())),
         sql="\n".join(lines[last + 1 :]).strip(),
     )
+
+
+def _line(text: str) -> str:
+    """Return a text that the header may break over lines as the one line it is."""
+    return " ".join(text.split())
 
 
 @cache

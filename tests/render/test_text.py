@@ -101,3 +101,32 @@ def test_notes_wrap_in_a_terminal() -> None:
 @pytest.mark.parametrize("width", [1, 2, 5])
 def test_an_absurd_width_still_prints_the_first_column(width: int) -> None:
     assert "7" in render_text(_table(n=[7], other=["word"]), width).decode()
+
+
+def test_a_column_without_values_is_named_instead_of_drawn() -> None:
+    table = Table("t", pl.DataFrame({"role": ["mlp"], "phase": [None]}), {"role": "R.", "phase": "P."})
+    assert render_text(table).decode() == snapshot("""\
+role
+────
+mlp
+
+columns without values: phase
+""")
+
+
+def test_a_table_of_nothing_but_nulls_is_drawn() -> None:
+    table = Table("t", pl.DataFrame({"role": [None], "phase": [None]}), {"role": "R.", "phase": "P."})
+    assert render_text(table).decode().splitlines()[0].split() == ["role", "phase"]
+
+
+def test_sentences_wrap_and_names_are_cut() -> None:
+    rows = {"name": ["kernel_" * 10] * 2, "message": ["one two three four five six seven eight nine ten " * 2, "short"]}
+    table = Table("t", pl.DataFrame(rows), {"name": "N.", "message": "M."})
+    assert render_text(table, 70).decode() == snapshot("""\
+name                                message
+──────────────────────────────────────────────────────────────────────
+kernel_kernel_ker…l_kernel_kernel_  one two three four five six seven
+                                    eight nine ten one two three four
+                                    five six seven eight nine ten
+kernel_kernel_ker…l_kernel_kernel_  short
+""")

@@ -102,15 +102,23 @@ def _work(store: Store) -> Iterator[Line]:
     what = "device time" if has_device else "CPU time in ops"
     roles = store.ask("select role as part, sum(dur_ns)::bigint as ns from work group by part order by ns desc, part")
     inside = roles.filter(pl.col("part").str.starts_with("attention."))
-    share = text((inside["ns"].sum() or 0) / total, FRACTION)
-    parts = _parts(inside.with_columns(pl.col("part").str.strip_prefix("attention.")), total)
-    yield Line("attention", f"{share} of {text(total, NANOSECONDS)} {what}: {parts or 'none'}", "attention_share")
+    yield Line("attention", _attention(store, inside, total, what), "attention_share")
     rest = roles.filter(~pl.col("part").str.starts_with("attention."))
     yield Line("the rest", _parts(rest, total) or "nothing", "kernel_attribution")
     phases = store.ask("select phase as part, sum(dur_ns)::bigint as ns from work group by part order by ns desc, part")
     if phases.height > 1:
         yield Line("phases", _parts(phases, total), "attention_share")
     yield from _top(store, total, "kernels" if has_device else "ops")
+
+
+def _attention(store: Store, roles: pl.DataFrame, total: int, what: str) -> str:
+    of = f"{text(total, NANOSECONDS)} {what}"
+    has_modules = store.holds("module", "module_id")
+    if not roles.height:
+        return f"none in {of}" if has_modules else f"none found in {of}; without nn.Module rows only fused attention is"
+    share = text(int(roles["ns"].sum()) / total, FRACTION)
+    parts = _parts(roles.with_columns(pl.col("part").str.strip_prefix("attention.")), total)
+    return f"{'' if has_modules else 'at least '}{share} of {of}: {parts}"
 
 
 def _top(store: Store, total: int, topic: str) -> Iterator[Line]:

@@ -29,6 +29,9 @@ _DECIMALS = 3
 _LONGEST_FIXED = 1e15
 """Floats from here on have no digit behind the point left, and read better with an exponent."""
 
+_ROOM_FOR_SECONDS = 10
+"""A column of times goes to seconds only from this many on: milliseconds beside milliseconds compare."""
+
 _EXACT = decimal.Context(prec=60)
 """Wide enough for a 128-bit integer and its decimals."""
 
@@ -70,9 +73,10 @@ def _style_for(name: str, known: Sequence[Number]) -> _Style:
 
 def _step_for_all(sizes: Sequence[float], unit: Unit) -> tuple[float, str]:
     """Choose by the largest size; times go down to where the smallest still shows a digit."""
-    largest = step_for(max(sizes, default=0), unit)
+    most = max(sizes, default=0)
     if unit not in (NANOSECONDS, MICROSECONDS) or not sizes:
-        return largest
+        return step_for(most, unit)
+    largest = step_for(most / _ROOM_FOR_SECONDS if most >= unit.steps[-1][0] else most, unit)
     smallest = min(sizes)
     showing = [step for step in unit.steps if step[0] <= largest[0] and round(smallest / step[0], _DECIMALS)]
     return showing[-1] if showing else unit.steps[0]

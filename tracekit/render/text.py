@@ -1,7 +1,8 @@
 """A table as aligned text for a terminal or a plain file.
 
 Owns the layout: widths, alignment, and what gives way where a terminal is narrow. Numbers are never cut;
-headers wrap, long words lose their middle, and columns that still don't fit are left out by name.
+headers and sentences wrap, long names lose their middle, and columns that still don't fit, or hold no value,
+are left out by name.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from rich.text import Text
 
 from tracekit.render.cells import NO_ROWS, Column, columns_of
 from tracekit.render.escape import visible
+from tracekit.render.figures import NULL
 from tracekit.render.notes import note_lines
 
 if TYPE_CHECKING:
@@ -26,8 +28,11 @@ _GAP = "  "
 _LONGEST = 120
 """Words are cut to this many characters where no width is given."""
 
-_SHORTEST = 12
+_SHORTEST = 28
 """A column of words keeps this width, if its words are that long."""
+
+_PROSE = frozenset({"meaning", "message", "needs", "summary"})
+"""Columns of sentences, which are broken over lines rather than cut."""
 
 _HEADER_WORD = 20
 """A word of a header is broken only if it is longer than this."""
@@ -49,14 +54,15 @@ def render_text(table: Table, width: int | None = None) -> bytes:
 
     A single column of numbers wider than `width` is drawn all the same.
     """
-    columns = columns_of(table)
+    every = columns_of(table)
+    columns = [column for column in every if not _is_empty(column)] or every
     extents = [_extent(column) for column in columns]
     unbounded = [min(extent.natural, _LONGEST) for extent in extents]
     widths = unbounded if width is None else _fitted(extents, width)
     lines = _grid(columns[: len(widths)], widths, wraps=width is not None)
     if table.frame.is_empty():
         lines.append(NO_ROWS)
-    remarks = _remarks(table, columns, len(widths))
+    remarks = _remarks(table, every, columns, len(widths))
     lines += ["", *(line for remark in remarks for line in _wrapped(remark, width))] if remarks else []
     return "".join(f"{line.rstrip()}\n" for line in lines).encode()
 
@@ -98,8 +104,26 @@ def _grid(columns: Sequence[Column], widths: Sequence[int], *, wraps: bool) -> l
     return [
         *_joined(_aligned(header, column, width) for header, (column, width) in zip(headers, sized, strict=True)),
         rule,
-        *_joined(_aligned(column.cells, column, width) for column, width in sized),
+        *(_wrapped_rows(sized) if wraps and any(column.name in _PROSE for column, _ in sized) else _plain_rows(sized)),
     ]
+
+
+def _plain_rows(sized: Sequence[tuple[Column, int]]) -> list[str]:
+    return _joined(_aligned(column.cells, column, width) for column, width in sized)
+
+
+def _wrapped_rows(sized: Sequence[tuple[Column, int]]) -> list[str]:
+    """Return the rows as lines, sentences broken over as many as they need."""
+    lines = []
+    for row in range(len(sized[0][0].cells)):
+        parts = [
+            _wrapped(column.cells[row], width) if column.name in _PROSE else [column.cells[row]]
+            for column, width in sized
+        ]
+        height = max(map(len, parts))
+        filled = (_aligned(part + [""] * (height - len(part)), *pair) for part, pair in zip(parts, sized, strict=True))
+        lines += _joined(filled)
+    return lines
 
 
 def _joined(columns: Iterable[Sequence[str]]) -> list[str]:
@@ -134,9 +158,16 @@ def _wrapped(text: str, width: int | None) -> list[str]:
     return [line.plain.rstrip() for line in Text(text).wrap(_CONSOLE, width, overflow="fold")]
 
 
-def _remarks(table: Table, columns: Sequence[Column], shown: int) -> list[str]:
-    if shown == len(columns):
-        return note_lines(table)
-    names = ", ".join(visible(column.name) for column in columns[shown:])
-    left_out = f"{len(columns) - shown} of {len(columns)} columns don't fit this width: {names}"
-    return [left_out, *note_lines(table)]
+def _is_empty(column: Column) -> bool:
+    """Tell whether a column has rows but no value in any, and so is named below the table instead of drawn."""
+    return bool(column.cells) and all(cell == NULL for cell in column.cells)
+
+
+def _remarks(table: Table, every: Sequence[Column], drawn: Sequence[Column], shown: int) -> list[str]:
+    lines = []
+    if shown < len(drawn):
+        names = ", ".join(visible(column.name) for column in drawn[shown:])
+        lines.append(f"{len(drawn) - shown} of {len(every)} columns don't fit this width: {names}")
+    if empty := [visible(column.name) for column in every if column not in drawn]:
+        lines.append(f"columns without values: {', '.join(empty)}")
+    return [*lines, *note_lines(table)]
