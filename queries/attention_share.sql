@@ -11,7 +11,7 @@
 -- core_frac = "core_ns over total_ns."
 -- rest_ns = "Work with any other role."
 -- unlinked_ns = "The part of rest_ns that has no op and whose name does not say what it is."
--- calls = "Pieces of attention work."
+-- pieces = "Pieces of attention work: kernels, copies and sets, or CPU ops."
 --
 -- [[notes]]
 -- status = "estimated"
@@ -51,7 +51,7 @@ select
     core_ns / nullif(total_ns, 0) as core_frac,
     total_ns - attention_ns as rest_ns,
     coalesce(sum(dur_ns) filter (where is_unlinked), 0)::bigint as unlinked_ns,
-    count(*) filter (where is_attention) as calls
+    count(*) filter (where is_attention) as pieces
 from marked
 group by grouping sets ((), (phase))
 order by grouping(phase) desc, total_ns desc, phase

@@ -3,9 +3,13 @@
 -- requires = ["work.dur_ns"]
 --
 -- [params]
--- by = { default = "role,module,op,family", doc = "Any of role, module, op, family, phase." }
 -- by_step = { default = false, doc = "Give each profiler step its own rows." }
 -- top = { default = 40, doc = "Rows to return, 0 for all." }
+--
+-- [params.by]
+-- default = "role,module,op,family"
+-- choices = ["role", "module", "op", "family", "phase"]
+-- doc = "What to group by, separated by commas: role, module, op, family, phase."
 --
 -- [columns]
 -- step = "Profiler step the work was launched in, or none; null unless grouped by step."
@@ -29,11 +33,11 @@
 -- with
 -- groups as (
 -- select distinct
--- case when contains($by, 'role') then role end as role,
--- case when contains($by, 'module') then module_class end as module_class,
--- case when contains($by, 'op') then op_name end as op,
--- case when contains($by, 'family') then family end as family,
--- case when contains($by, 'phase') then phase end as phase,
+-- case when list_contains(string_split($by, ','), 'role') then role end as role,
+-- case when list_contains(string_split($by, ','), 'module') then module_class end as module_class,
+-- case when list_contains(string_split($by, ','), 'op') then op_name end as op,
+-- case when list_contains(string_split($by, ','), 'family') then family end as family,
+-- case when list_contains(string_split($by, ','), 'phase') then phase end as phase,
 -- case when $by_step then step_id end as step_id
 -- from work
 -- )
@@ -49,11 +53,13 @@ with
     picked as (
         select
             case when $by_step then coalesce(step::varchar, 'none') end as step,
-            case when contains($by, 'phase') then phase end as phase,
-            case when contains($by, 'role') then role end as role,
-            case when contains($by, 'module') then module_class end as module_class,
-            case when contains($by, 'op') then op_name end as op,
-            case when contains($by, 'family') then family end as family,
+            case when list_contains(string_split($by, ','), 'phase') then phase end as phase,
+            case when list_contains(string_split($by, ','), 'role') then role end as role,
+            case
+                when list_contains(string_split($by, ','), 'module') then module_class
+            end as module_class,
+            case when list_contains(string_split($by, ','), 'op') then op_name end as op,
+            case when list_contains(string_split($by, ','), 'family') then family end as family,
             coalesce(step_id, -1) as step_id,
             dur_ns
         from work

@@ -11,9 +11,9 @@
 -- busy_ns = "Part of the window in which at least one piece of work ran; streams count once."
 -- idle_ns = "window_ns less busy_ns."
 -- idle_frac = "idle_ns over window_ns."
--- role = "What the work does in the model."
--- role_ns = """Time of its work inside the window; concurrent streams count twice. Self time
--- where there is no device."""
+-- role = "What the work does in the model; null where there was none."
+-- role_ns = """Time of its work inside the window; concurrent streams count twice.
+-- Without a device, self time of the ops that started in it."""
 -- role_frac = "role_ns over that of all roles in the window."
 --
 -- [[notes]]
@@ -64,7 +64,7 @@ with
             s.step_id,
             i.device,
             i.role,
-            i.self_ns,
+            case when i.start_ns < s.start_ns then i.self_ns * 0 else i.self_ns end as self_ns,
             greatest(i.start_ns, s.start_ns) as start_ns,
             least(i.end_ns, s.start_ns + s.dur_ns) as end_ns
         from interval as i
@@ -92,7 +92,7 @@ with
             step_id,
             device,
             sum(greatest(0, end_ns - greatest(start_ns, coalesce(before_ns, start_ns))))::bigint
-            as busy_ns
+            as ran_ns
         from reached
         group by step_id, device
     ),
@@ -100,22 +100,24 @@ with
         select step_id, device, role, sum(coalesce(self_ns, end_ns - start_ns))::bigint as role_ns
         from clipped
         group by step_id, device, role
-    )
+        having role_ns > 0
+    ),
+    devices as (select distinct trace_id, device from interval)
 select
     t.rank,
     s.number as step,
     s.is_cold,
-    b.device,
+    d.device,
     s.dur_ns as window_ns,
-    b.busy_ns,
-    s.dur_ns - b.busy_ns as idle_ns,
-    (s.dur_ns - b.busy_ns) / nullif(s.dur_ns, 0) as idle_frac,
+    coalesce(b.ran_ns, 0) as busy_ns,
+    window_ns - busy_ns as idle_ns,
+    idle_ns / nullif(window_ns, 0) as idle_frac,
     r.role,
     r.role_ns,
-    r.role_ns / nullif(sum(r.role_ns) over (partition by s.step_id, b.device), 0) as role_frac
-from busy as b
-join step as s using (step_id)
-join trace as t using (trace_id)
-join by_role as r on r.step_id = b.step_id and r.device is not distinct from b.device
-where r.role_ns > 0
-order by t.rank nulls first, s.start_ns, b.device nulls first, r.role_ns desc, r.role
+    r.role_ns / nullif(sum(r.role_ns) over (partition by s.step_id, d.device), 0) as role_frac
+from step as s
+join trace as t on t.trace_id = s.trace_id
+join devices as d on d.trace_id = s.trace_id
+left join busy as b on b.step_id = s.step_id and b.device is not distinct from d.device
+left join by_role as r on r.step_id = s.step_id and r.device is not distinct from d.device
+order by t.rank nulls first, s.start_ns, d.device nulls first, r.role_ns desc, r.role

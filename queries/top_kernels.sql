@@ -17,6 +17,11 @@
 -- p50_ns = "Median duration, a value that occurs."
 -- p99_ns = "99th percentile of the duration, a value that occurs."
 -- max_ns = "Longest duration."
+--
+-- [[notes]]
+-- status = "info"
+-- text = "{0} names in all; -p top=0 shows every one."
+-- sql = "select count(distinct name) as n from work having $top > 0 and n > $top"
 -- ///
 with
     by_role as (select name, role, sum(dur_ns) as role_ns from work group by name, role),

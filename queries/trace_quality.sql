@@ -6,7 +6,7 @@
 -- rank = "Rank of the trace; null where it does not say."
 -- check = "What was looked at."
 -- severity = "ok, info, warn or bad."
--- count = "How many; for ok rows, how many there are in all."
+-- count = "Events, pieces of work or rows it is about; 1 where it is about the whole trace."
 -- share_frac = "Share of device time or of rows, as the message says; null where it has none."
 -- message = "What it means."
 -- ///

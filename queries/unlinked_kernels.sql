@@ -43,19 +43,17 @@ with
             case
                 when o.trace_id is null
                 then 'no CPU ops were recorded'
+                when k.launch_id is null and k.correlation is null
+                then 'the exporter wrote no correlation'
+                when k.launch_id is null and f.trace_id is null
+                then 'no launch was recorded'
                 -- correlations count up: one below the first launch's was given out before it
                 when
                     k.launch_id is null
-                    and (
-                        f.launch_ns is null
-                        or k.start_ns < f.launch_ns
-                        or k.correlation < f.correlation
-                    )
+                    and (k.start_ns < f.launch_ns or k.correlation < f.correlation)
                 then 'launched before the recording began'
-                when k.launch_id is null and k.correlation is not null
-                then 'its launch row was lost, or is a call the profiler does not record'
                 when k.launch_id is null
-                then 'the exporter wrote no correlation'
+                then 'its launch row was lost, or is a call the profiler does not record'
                 when l.name ilike '%graphlaunch%'
                 then 'replayed from a graph that was launched outside every op'
                 else 'launched by code that PyTorch does not record as an op'

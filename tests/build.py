@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from tracekit.loading import tables_of
@@ -10,7 +11,12 @@ from tracekit.run import Run
 from tracekit.store import Limits, Selection
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
     import polars as pl
+
+    from tracekit.table import Table
 
 Event = dict[str, Any]
 PROCESS, THREAD = 100, 100
@@ -89,7 +95,38 @@ def tables(*events: Event | list[Event], **top: Any) -> dict[str, pl.DataFrame]:
     return tables_of(document(*events, **top), "hand.json")
 
 
-def run(*events: Event | list[Event], selection: Selection | None = None, **top: Any) -> Run:
+def run(
+    *events: Event | list[Event], selection: Selection | None = None, limits: Limits | None = None, **top: Any
+) -> Run:
     """Open events typed by hand as a run."""
     loaded = {name: frame.lazy() for name, frame in tables(*events, **top).items()}
-    return Run("hand.json", loaded, selection or Selection(), Limits())
+    return Run("hand.json", loaded, selection or Selection(), limits or Limits())
+
+
+def trace_file(path: Path) -> Run:
+    """Open a trace file as a run, past the cache."""
+    loaded = {name: frame.lazy() for name, frame in tables_of(path.read_bytes(), path.name).items()}
+    return Run(path.name, loaded, Selection(), Limits())
+
+
+def only(steps: Iterable[int] = (), ranks: Iterable[int] = (), phases: Iterable[str] = ()) -> Selection:
+    """Select a part of a run, as --steps, --ranks and --phase do."""
+    return Selection(frozenset(steps), frozenset(ranks), frozenset(phases))
+
+
+def ask(
+    question: str, *events: Event | list[Event], selection: Selection | None = None, **params: int | float | str
+) -> Table:
+    """Answer a question about events typed by hand."""
+    with run(*events, selection=selection) as opened:
+        return opened.query(question, **params)
+
+
+def csv(table: Table, *columns: str) -> str:
+    """Return columns of an answer, or all, as CSV: a row a line, null as `-`, so that an eye can check it."""
+    return table.frame.select(columns or table.frame.columns).write_csv(null_value="-")
+
+
+def notes(table: Table) -> str:
+    """Return the notes of an answer, each as `status: text`, wrapped."""
+    return "".join(fill(f"{note.status}: {note.text}", 100) + "\n" for note in table.notes)

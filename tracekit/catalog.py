@@ -24,11 +24,15 @@ _OPEN, _CLOSE = "-- /// query", "-- ///"
 
 @dataclass(frozen=True)
 class Param:
-    """A parameter of a question: its default, whose type it has, and what it does."""
+    """A parameter of a question: its default, whose type it has, and what it does.
+
+    With `choices`, its text is a list of those words, separated by commas.
+    """
 
     name: str
     default: int | float | str | bool
     doc: str
+    choices: tuple[str, ...] = ()
 
     def parse(self, text: str) -> int | float | str | bool:
         """Turn the text of a command line into the type of the default. Raises TracekitError if it doesn't fit."""
@@ -40,6 +44,9 @@ class Param:
             raise TracekitError(
                 f"parameter {self.name}: {text!r} is neither true nor false", f"write -p {self.name}=true"
             )
+        if self.choices and (unknown := [word for word in text.split(",") if word and word not in self.choices]):
+            known = ", ".join(self.choices)
+            raise TracekitError(f"parameter {self.name}: {unknown[0]!r} is none of {known}", "separate them by commas")
         try:
             return type(self.default)(text)
         except ValueError as error:
@@ -100,23 +107,33 @@ def question(name: str) -> Question:
 
 
 def parse(name: str, text: str) -> Question:
-    """Read a question's header and SQL. Raises ValueError if the header is missing or not TOML."""
+    """Read a question's header and SQL. Raises ValueError if the header is missing, not TOML or lacks a part."""
     lines = text.splitlines()
     if _OPEN not in lines or _CLOSE not in lines:
         message = f"{name}: no header between {_OPEN!r} and {_CLOSE!r}"
         raise ValueError(message)
     first, last = lines.index(_OPEN), lines.index(_CLOSE)
     header = tomllib.loads("\n".join(line.removeprefix("--").removeprefix(" ") for line in lines[first + 1 : last]))
+    try:
+        return _question(name, header, "\n".join(lines[last + 1 :]).strip())
+    except KeyError as error:
+        message = f"{name}: the header has no {error}"
+        raise ValueError(message) from error
+
+
+def _question(name: str, header: dict[str, Any], sql: str) -> Question:
+    params = header.get("params", {}).items()
     return Question(
         name=name,
         summary=header["summary"],
         requires=tuple(header.get("requires", ())),
         params={
-            key: Param(key, value["default"], _line(value["doc"])) for key, value in header.get("params", {}).items()
+            key: Param(key, value["default"], _line(value["doc"]), tuple(value.get("choices", ())))
+            for key, value in params
         },
         columns={key: _line(doc) for key, doc in header["columns"].items()},
         notes=tuple(NoteRule(rule["status"], rule["sql"], _line(rule["text"])) for rule in header.get("notes", ())),
-        sql="\n".join(lines[last + 1 :]).strip(),
+        sql=sql,
     )
 
 
@@ -150,8 +167,9 @@ def require(asked: Question, store: Store) -> None:
     """Raise TracekitError, saying what to record, if the run lacks what a question requires."""
     if lacking := missing(asked, store):
         ways = "; ".join(dict.fromkeys(how_to_record(column) for column in lacking))
-        part = " in the selected part" if store.selection != type(store.selection)() else ""
+        is_whole = store.selection == type(store.selection)()
+        part, more = ("", "") if is_whole else (" in the selected part", "select more; where the whole run lacks it, ")
         raise TracekitError(
             f"{asked.name} is not derivable from this run: it holds no {', '.join(lacking)}{part}",
-            f"it needs {ways}",
+            f"{more}it needs {ways}",
         )

@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -51,7 +53,7 @@ def load(source: Path | str, output: Path | str, *, keep_raw: bool = False, over
     is a bundle already, or if the output exists and `overwrite` is not given.
     """
     source, output = Path(source), Path(output)
-    if output.exists() and not overwrite:
+    if os.path.lexists(output) and not overwrite:
         raise TracekitError(f"{output} exists", "choose another name, or give --force to replace it")
     if bundle.is_bundle(source):
         raise TracekitError(f"{source} is a bundle already", "query it as it is")
@@ -81,9 +83,9 @@ def _parquet(frame: pl.DataFrame) -> bytes:
 def _raw_entry(data: bytes, name: str) -> dict[str, bytes]:
     from isal import igzip
 
-    if data.startswith(b"\x1f\x8b"):
-        return {f"raw/{name.removesuffix('.gz')}.gz": data}
-    return {f"raw/{name}.gz": igzip.compress(data, mtime=0)}
+    plain = re.sub(r"[^A-Za-z0-9._+=@-]", "_", name.removesuffix(".gz"))[-100:]  # a name that every bundle may hold
+    packed = data if data.startswith(b"\x1f\x8b") else igzip.compress(data, mtime=0)
+    return {f"raw/{plain}.gz": packed}
 
 
 def open_tables(path: Path, say: Callable[[str], None] = lambda _: None) -> dict[str, pl.LazyFrame]:
@@ -91,18 +93,21 @@ def open_tables(path: Path, say: Callable[[str], None] = lambda _: None) -> dict
 
     `say` is told when a trace is loaded. Raises TracekitError if the path is neither.
     """
-    if not path.exists():
-        raise TracekitError(f"{path}: no such file", "check the path")
+    try:
+        path.stat()
+    except (OSError, ValueError) as error:
+        raise TracekitError(f"{path}: no such file", "check the path") from error
     if bundle.is_bundle(path) or path.suffix == ".tkb":
         return _tables_in(bundle.Bundle.open(path))
     cached = _cached(path)
-    if cached.is_file():
+    if os.path.lexists(cached):
         try:
             tables = _tables_in(bundle.Bundle.open(cached))
-            os.utime(cached)
-        except (TracekitError, OSError):
+        except TracekitError:
             say("the cached copy is damaged")
         else:
+            with suppress(OSError):  # a cache that can only be read serves as well
+                os.utime(cached)
             return tables
     say(f"loading {path.name}")
     return _load_and_cache(path, cached, say)

@@ -60,9 +60,15 @@ def text(value: float, unit: Unit) -> str:
     """Return a number in the step that suits it, with three significant digits: `1.24 ms`, `41.2 %`."""
     if unit is FRACTION:
         return f"{100 * value:.1f} %"
-    factor, symbol = step_for(value, unit)
+    factor, symbol = step_for(max(abs(value), abs(_three_digits(value))), unit)
+    if factor == 1 and not float(value).is_integer():
+        return f"{value:,.2f} {symbol}"
     scaled = value / factor
-    if factor == 1:
-        return f"{scaled:,.0f} {symbol}" if float(scaled).is_integer() else f"{scaled:,.2f} {symbol}"
-    digits = 2 if abs(scaled) < 10 else 1 if abs(scaled) < 100 else 0
+    size = abs(_three_digits(scaled))
+    digits = 0 if factor == 1 or size >= 100 else 1 if size >= 10 else 2
     return f"{scaled:,.{digits}f} {symbol}"
+
+
+def _three_digits(value: float) -> float:
+    """Return a number rounded as it will be shown, so that 999.9 µs is 1.00 ms and not 1,000 µs."""
+    return float(f"{value:.3g}")

@@ -58,7 +58,9 @@ def _run(store: Store, name: str) -> Iterator[Line]:
 
 
 def _trust(store: Store) -> Iterator[Line]:
-    linked = store.scalar("select sum(dur_ns) filter (where op_id is not null) / nullif(sum(dur_ns), 0) from kernel")
+    linked = store.scalar(
+        "select coalesce(sum(dur_ns) filter (where op_id is not null), 0) / nullif(sum(dur_ns), 0) from kernel"
+    )
     sure = store.ask(
         """
         select role_confidence as part, sum(dur_ns)::bigint as ns from work
@@ -66,12 +68,10 @@ def _trust(store: Store) -> Iterator[Line]:
         """
     )
     known, total = int(sure["ns"].sum() or 0), store.scalar("select sum(dur_ns)::bigint from work")
-    warned = store.scalar("select count(*) from quality where severity <> 'info'")
     parts = [] if linked is None else [f"{text(float(linked), FRACTION)} of device time has an op"]
     if total:
-        parts.append(f"{text(known / total, FRACTION)} of time has a role ({_parts(sure, known)})")
-    if warned:
-        parts.append("1 warning" if warned == 1 else f"{warned} warnings")
+        how = f" ({_parts(sure, known)})" if known else ""
+        parts.append(f"{text(known / total, FRACTION)} of time has a role{how}")
     yield Line("trust", ", ".join(parts) or "nothing to judge", "trace_quality")
 
 
@@ -79,13 +79,17 @@ def _steps(store: Store) -> Iterator[Line]:
     row = store.ask(
         """
         select
-            count(*) as steps, median(dur_ns) as p50, min(dur_ns) as low, max(dur_ns) as high,
-            count(*) filter (where is_cold) as cold
-        from step where number is not null and not is_partial
+            count(*) filter (where not is_partial) as steps, count(*) as marked,
+            median(dur_ns) filter (where not is_partial) as p50, min(dur_ns) filter (where not is_partial) as low,
+            max(dur_ns) filter (where not is_partial) as high, count(*) filter (where is_cold) as cold
+        from step where number is not null
         """
     ).row(0, named=True)
     if not row["steps"]:
-        yield Line("steps", "none marked: the whole trace is taken as one", "step_breakdown")
+        without = "none marked: the whole trace is taken as one"
+        yield Line(
+            "steps", f"{row['marked']} marked, none of them whole" if row["marked"] else without, "step_breakdown"
+        )
         return
     low, p50, high = (text(row[key], NANOSECONDS) for key in ("low", "p50", "high"))
     spread = f"median {p50}, {low} to {high}" if row["steps"] > 1 else p50

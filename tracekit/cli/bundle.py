@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tracekit.cli import options
-from tracekit.cli.output import check, emit
+from tracekit.cli.output import check, emit, put
 from tracekit.errors import TracekitError
 
 
@@ -52,4 +52,4 @@ def verify(path: str) -> None:
             f"{path}: {len(damaged)} of {len(checks)} entries are damaged: {named}{more}",
             "get the file again",
         )
-    click.echo(f"{path}: {len(checks)} entries, all as they were written")
+    put(f"{path}: {len(checks)} entries, all as they were written\n".encode())

@@ -34,4 +34,5 @@ def load(traces: tuple[str, ...], output: str, *, keep_raw: bool, force: bool) -
         err=True,
     )
     if done.problems:
-        click.echo(f"{done.problems} warnings: tracekit query {output} trace_quality", err=True)
+        warnings = "1 warning" if done.problems == 1 else f"{done.problems} warnings"
+        click.echo(f"{warnings}: tracekit query {output} trace_quality", err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,10 +27,25 @@ class Ranges(click.ParamType[frozenset[int]]):
             first, dash, last = part.strip().partition("-")
             if not first.isdigit() or (dash and not last.isdigit()):
                 self.fail(f"{value!r} is not a list of numbers such as 2-4,7", param, ctx)
+            if int(last or first) < int(first):
+                self.fail(f"{part!r} ends before it starts", param, ctx)
             if int(last or first) - int(first) > 100_000:
                 self.fail(f"{part!r} is a range of more than 100,000 numbers", param, ctx)
             found.update(range(int(first), int(last or first) + 1))
         return frozenset(found)
+
+
+class Seconds(click.FloatRange):
+    """A time above 0, as a number of seconds."""
+
+    name = "number of seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number; `nan` is none."""
+        seconds = float(super().convert(value, param, ctx))
+        if math.isnan(seconds):
+            self.fail(f"{value!r} is not a number of seconds", param, ctx)
+        return seconds
 
 
 class Assignments(click.ParamType[tuple[str, str]]):
@@ -88,10 +104,11 @@ def limits(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--memory-limit", default="4GB", show_default=True, help="Memory a question may use."),
         click.option(
             "--timeout",
-            type=click.FloatRange(0.01),
+            type=Seconds(0.01),
+            metavar="SECONDS",
             default=60.0,
             show_default=True,
-            help="Seconds a question may take.",
+            help="Time a question may take.",
         ),
     ):
         command = option(command)

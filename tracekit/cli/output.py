@@ -9,8 +9,9 @@ import os
 import secrets
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import click
 
@@ -22,14 +23,24 @@ if TYPE_CHECKING:
 
 def check(path: str | None, *, force: bool) -> None:
     """Raise TracekitError, before any work is done, if an output may not be written."""
-    if path is not None and not force and os.path.lexists(path):
+    if path is None:
+        return
+    if not path or (Path(path).exists() and not Path(path).is_file()):
+        raise TracekitError(f"{path!r} is not a file", "name one, such as answer.csv")
+    if not force and os.path.lexists(path):
         raise TracekitError(f"{path} exists", "choose another name, or give --force to replace it")
 
 
 def say(line: str) -> None:
     """Write one line to stderr, if somebody is watching."""
-    if sys.stderr.isatty():
+    if _is_terminal(sys.stderr):
         click.echo(line, err=True)
+
+
+def give_up(fault: TracekitError) -> NoReturn:
+    """End the process with the fault's line, whatever else is still running in it and can't be stopped."""
+    click.echo(f"tracekit: {fault}", err=True)
+    os._exit(1)
 
 
 def emit(table: Table, format_name: str | None, path: str | None, *, force: bool, default: str = "table") -> None:
@@ -42,34 +53,53 @@ def emit(table: Table, format_name: str | None, path: str | None, *, force: bool
 
     name = format_name or (format_for_path(Path(path)) if path else None) or default
     chosen = FORMATS[name]
-    if path is None and chosen.is_binary and sys.stdout.isatty():
+    is_shown = path is None and _is_terminal(sys.stdout)
+    if is_shown and chosen.is_binary:
         raise TracekitError(f"{name} is binary", "give a file with -o, or redirect stdout")
-    width = shutil.get_terminal_size().columns if path is None and sys.stdout.isatty() else None
-    data = render(table, name, width)
+    data = render(table, name, shutil.get_terminal_size().columns if is_shown else None)
     if path is None:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        put(data)
     else:
         _write(Path(path), data, force=force)
     if not chosen.notes_inside and (notes := notes_text(table)):
         click.echo(notes, err=True, nl=not notes.endswith("\n"))
 
 
+def put(data: bytes) -> None:
+    """Write to stdout. Raises TracekitError where it is closed or full; a reader that goes away is no fault."""
+    remedy = "give stdout a place that has room"
+    if sys.stdout is None:
+        raise TracekitError("stdout is closed", remedy)
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise TracekitError(f"stdout can't be written ({error.strerror})", remedy) from error
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()
+
+
 def _write(path: Path, data: bytes, *, force: bool) -> None:
-    temporary = path.with_name(f".{path.name}.tmp-{secrets.token_hex(6)}")
+    target = Path(os.path.realpath(path)) if force else path  # a link stays, and what it points to is replaced
+    temporary = target.with_name(f".{target.name}.tmp-{secrets.token_hex(6)}")
     try:
         with temporary.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         if force:
-            temporary.replace(path)
+            temporary.replace(target)
         else:
-            check(str(path), force=False)
-            temporary.rename(path)
+            check(str(target), force=False)
+            temporary.rename(target)
     except OSError as error:
         raise TracekitError(
             f"{path} can't be written ({error.strerror})", "choose a folder that exists and has room"
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # what made the write fail matters more
+            temporary.unlink(missing_ok=True)

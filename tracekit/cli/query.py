@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tracekit.cli import options
-from tracekit.cli.output import check, emit, say
+from tracekit.cli.output import check, emit, give_up, put, say
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def query(
     from tracekit.store import Limits
 
     with tracekit.open(
-        run, steps=steps, ranks=ranks, phases=phases, limits=Limits(timeout, memory_limit), say=say
+        run, steps=steps, ranks=ranks, phases=phases, limits=Limits(timeout, memory_limit, give_up), say=say
     ) as opened:
         if question is None:
             table = opened.questions()
@@ -75,7 +75,7 @@ def query(
 
 
 def _is_sql(question: str) -> bool:
-    return not question.replace("_", "").isalnum()
+    return any(letter.isspace() or letter == "(" for letter in question)
 
 
 def _list(format_name: str | None, output: str | None, *, force: bool) -> None:
@@ -93,7 +93,7 @@ def _list(format_name: str | None, output: str | None, *, force: bool) -> None:
 def _describe(name: str) -> None:
     from tracekit import catalog
 
-    click.echo("\n".join(_description(catalog.question(name))))
+    put("".join(f"{line}\n" for line in _description(catalog.question(name))).encode())
 
 
 def _description(asked: Question) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tracekit.cli import options
-from tracekit.cli.output import check, emit, say
+from tracekit.cli.output import check, emit, give_up, say
 
 
 @click.command(short_help="One page: where a run's time and memory go.")
@@ -31,7 +31,7 @@ def summary(
     from tracekit.store import Limits
 
     with tracekit.open(
-        run, steps=steps, ranks=ranks, phases=phases, limits=Limits(timeout, memory_limit), say=say
+        run, steps=steps, ranks=ranks, phases=phases, limits=Limits(timeout, memory_limit, give_up), say=say
     ) as opened:
         table = opened.summary()
     emit(table, format_name, output, force=force, default="page")

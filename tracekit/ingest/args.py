@@ -83,13 +83,13 @@ class ArgsReader:
             return self.struct(), None
         try:
             return self.fast.decode(raw), None
-        except msgspec.ValidationError:
+        except msgspec.DecodeError:
             return self._read_slowly(raw)
 
     def _read_slowly(self, raw: Raw) -> tuple[Any, str | None]:
         try:
             items = msgspec.json.decode(raw, type=dict[str, Raw])
-        except msgspec.ValidationError:
+        except msgspec.DecodeError:
             return self.struct(), _text(raw)
         values: dict[str, Any] = {}
         rest: dict[str, Raw] = {}

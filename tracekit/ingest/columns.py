@@ -6,6 +6,7 @@ that can't be held (an integer above int64, a negative duration) is set aside an
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from tracekit.ingest.kineto import OtherRow, Row, Sorted
 
 _INT64 = range(-(2**63), 2**63)
+_LATEST_NS = 2**62
+"""Times beyond it (the year 2116) are none; so start plus duration, and the distance of two times, fit int64."""
+_LAST_INTEGER = re.compile(r"(?:.*\s)?(-?[0-9]{1,18})\s*", re.DOTALL)
 _DEVICE_KINDS = ("kernel", "memcpy", "memset")
 
 
@@ -136,8 +140,8 @@ def _first_int(*values: float | str | None) -> int | None:
     for value in values:
         if isinstance(value, int):
             return value
-        if isinstance(value, str) and value.split()[-1:] and value.split()[-1].lstrip("-").isdigit():
-            return int(value.split()[-1])
+        if isinstance(value, str) and (found := _LAST_INTEGER.fullmatch(value)):
+            return int(found[1])
     return None
 
 
@@ -180,9 +184,10 @@ def _frame(columns: dict[str, Any], schema: dict[str, Any], notes: _Notes) -> pl
 
 
 def _nanoseconds(digits: list[str | None]) -> pl.Series:
-    """Turn µs with any number of decimals into int64 ns, exactly; null where the text is no number."""
-    micro = pl.Series(digits, dtype=pl.String).cast(pl.Decimal(38, 6), strict=False)
-    return (micro * 1000).round(0).cast(pl.Int64, strict=False)
+    """Turn µs of up to six decimals into int64 ns, half to even; null where the text is no number or no time."""
+    micro = pl.Series(digits, dtype=pl.String).cast(pl.Decimal(22, 6), strict=False)
+    nanos = (micro * 1000).round(0).cast(pl.Int64, strict=False)
+    return nanos.set(nanos.abs() > _LATEST_NS, None)
 
 
 def _series(values: list[Any], dtype: Any, notes: _Notes) -> pl.Series:
@@ -194,7 +199,7 @@ def _series(values: list[Any], dtype: Any, notes: _Notes) -> pl.Series:
 
 
 def _flag_durations(frame: pl.DataFrame, notes: _Notes) -> pl.DataFrame:
-    """Set durations that can't be time to 0, and leave out rows whose start is beyond int64 ns; count both."""
+    """Set durations that can't be time to 0, and leave out rows whose start is no time; count both."""
     notes.add("time_beyond_int64", frame["ts_ns"].null_count())
     notes.add("negative_duration", int((frame["dur_ns"] < 0).sum()))
     notes.add("missing_duration", frame["dur_ns"].null_count())
@@ -225,9 +230,9 @@ def _read_problems(found: Sorted) -> Iterable[Problem]:
 
 _MESSAGES = {
     "integer_above_int64": "Integers beyond int64 were set to null.",
-    "time_beyond_int64": "Rows whose start is no time that fits int64 ns were left out.",
+    "time_beyond_int64": "Rows whose start is no time before the year 2116 were left out.",
     "negative_duration": "Negative durations were set to 0.",
-    "missing_duration": "Durations that are missing or beyond int64 ns were set to 0.",
+    "missing_duration": "Durations that are missing, or longer than 146 years, were set to 0.",
 }
 
 

@@ -24,7 +24,7 @@ def recording(found: Sorted, name: str, sha256: str) -> Recording:
     devices = _value(found, "deviceProperties", list) or []
     device: dict[str, Any] = devices[0] if devices and isinstance(devices[0], dict) else {}
     distributed: dict[str, Any] = _value(found, "distributedInfo", dict) or {}
-    base = _value(found, "baseTimeNanoseconds", int)
+    base = _integer(_value(found, "baseTimeNanoseconds", int))
     dialect = _dialect(found, base)
     major, minor = device.get("computeMajor"), device.get("computeMinor")
     return Recording(
@@ -35,7 +35,7 @@ def recording(found: Sorted, name: str, sha256: str) -> Recording:
         base_unix_ns=0 if "epoch" in dialect else base,
         rank=_integer(distributed.get("rank")),
         world_size=_integer(distributed.get("world_size")),
-        device_name=device.get("name") or None,
+        device_name=_text(device.get("name")),
         device_count=len(devices) if "deviceProperties" in found.metadata else None,
         sm_count=_integer(device.get("numSms")),
         compute_capability=None if major is None else f"{major}.{minor}",
@@ -49,12 +49,17 @@ def _value(found: Sorted, key: str, kind: type[Any]) -> Any:
         return None
     try:
         return msgspec.json.decode(raw, type=kind)
-    except msgspec.ValidationError:
+    except msgspec.DecodeError:
         return None
 
 
 def _integer(value: object) -> int | None:
-    return value if isinstance(value, int) else None
+    """Return an integer that a column can hold, with room to add a time to it; None for all else."""
+    return value if type(value) is int and abs(value) <= 2**62 else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
 def _dialect(found: Sorted, base: int | None) -> str:

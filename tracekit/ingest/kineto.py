@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from tracekit.errors import TracekitError
-from tracekit.ingest.args import knowledge, reader
+from tracekit.ingest.args import knowledge, reader, text
 
 _NUMBER_START = frozenset(b"-0123456789")
 
@@ -122,7 +122,7 @@ def _sort(raws: list[Raw], metadata: dict[str, Raw]) -> Sorted:
     unreadable: list[str] = []
     for raw in raws:
         try:
-            event = decoder.decode(raw)
+            event = _event(decoder, raw)
         except msgspec.ValidationError as error:
             unreadable.append(str(error))
             other.append(OtherRow(Event(), "unreadable", str(memoryview(raw), "utf-8", "replace")))
@@ -134,31 +134,34 @@ def _sort(raws: list[Raw], metadata: dict[str, Raw]) -> Sorted:
         elif kind is None:
             if event.ph != "M":
                 categories[category] += 1
-            rest = str(memoryview(event.args), "utf-8", "replace") or None
-            other.append(OtherRow(event, category, rest))
+            other.append(OtherRow(event, category, text(event.args)))
         else:
             if kind == "memory":  # addresses and sizes stay readable there
-                other.append(
-                    OtherRow(
-                        event,
-                        category or "cpu_instant_event",
-                        str(memoryview(event.args), "utf-8", "replace"),
-                    )
-                )
+                other.append(OtherRow(event, category or "cpu_instant_event", text(event.args)))
             args, rest = reader(kind).read(event.args)
             rows[kind].append(Row(event, args, rest))
     return Sorted(dict(rows), other, metadata, len(raws), flows, categories, unreadable)
 
 
+def _event(decoder: msgspec.json.Decoder[Event], raw: Raw) -> Event:
+    """Decode an event; bytes in its texts that are no UTF-8 are replaced. Raises ValidationError for a wrong shape."""
+    try:
+        return decoder.decode(raw)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        return decoder.decode(str(memoryview(raw), "utf-8", "replace"))
+
+
 def _kind(event: Event, category: str, kinds: dict[str, str]) -> str | None:
     """Return the kind of row an event becomes, `flow`, or None for one that is kept whole."""
-    if event.ph == "X" and _has_time(event.ts):
-        return kinds.get(category)
     if event.ph in {"s", "t", "f"}:
         return "flow"
-    if event.ph in {"i", "I"} and event.name == "[memory]" and _has_time(event.ts):
-        return "memory"
-    return None
+    if not _has_time(event.ts):
+        return None
+    if event.name == "[memory]" and (event.ph in {"i", "I"} or category == "cpu_instant_event"):
+        return "memory"  # the Python exporter writes them as complete events
+    return kinds.get(category) if event.ph == "X" else None
 
 
 def _has_time(raw: Raw) -> bool:

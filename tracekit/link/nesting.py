@@ -30,7 +30,7 @@ def nest(starts: Sequence[int], ends: Sequence[int]) -> Nesting:
     count = len(starts)
     parents, depths, self_ns = [-1] * count, [0] * count, [0] * count
     stack: list[int] = []
-    cursor = crossings = 0
+    cursor, crossings = (starts[0] if count else 0), 0
     for index in range(count):
         start = starts[index]
         while stack and ends[stack[-1]] <= start:
@@ -41,9 +41,9 @@ def nest(starts: Sequence[int], ends: Sequence[int]) -> Nesting:
         if stack:
             top = stack[-1]
             parents[index], depths[index] = top, len(stack)
-            self_ns[top] += max(0, start - cursor)
+            self_ns[top] += start - cursor
             crossings += ends[index] > ends[top]
-        cursor = max(cursor, start)
+        cursor = start
         stack.append(index)
     while stack:
         closing = stack.pop()

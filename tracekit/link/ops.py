@@ -63,9 +63,9 @@ def owners(rows: pl.DataFrame, intervals: pl.DataFrame, id_name: str) -> pl.Seri
 
 
 def nest_frames(frames: pl.DataFrame) -> pl.DataFrame:
-    """Add `parent_id` to numbered Python frames: by Python id where recorded, else by nesting in time."""
+    """Add `parent_id` to numbered Python frames: by Python id where parents were recorded, else by nesting in time."""
     known = {python_id: row for row, python_id in enumerate(frames["python_id"].to_list()) if python_id is not None}
-    if known:
+    if known and frames["python_parent_id"].is_not_null().any():
         parents = [known.get(parent, -1) for parent in frames["python_parent_id"].to_list()]
         return frames.with_columns(_ids("parent_id", parents))
     nested, _ = nest_ops(frames)

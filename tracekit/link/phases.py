@@ -13,8 +13,6 @@ from typing import Any
 
 import polars as pl
 
-_STEP = re.compile(r"ProfilerStep#(\d+)")
-
 
 @cache
 def rules() -> dict[str, Any]:
@@ -48,7 +46,9 @@ def add_phases(ops: pl.DataFrame) -> pl.DataFrame:
     kinds = [kind_of(name, is_annotation=flag) for name, flag in zip(names, ops["is_annotation"], strict=True)]
     forward = _forward_ops(ops["sequence_number"].to_list(), parents, kinds, phases)
     return ops.with_columns(
-        pl.Series("kind", kinds), pl.Series("phase", phases), pl.Series("forward_op_id", forward, pl.Int64)
+        pl.Series("kind", kinds, pl.String),
+        pl.Series("phase", phases, pl.String),
+        pl.Series("forward_op_id", forward, pl.Int64),
     )
 
 
@@ -82,13 +82,12 @@ def find_steps(ops: pl.DataFrame, dur_ns: int) -> pl.DataFrame:
     A step is partial if it was unfinished when recording stopped or holds no op, and cold if it is the first
     of several and took much longer than the median of the others.
     """
-    marks = ops.filter(pl.col("is_annotation") & pl.col("name").str.starts_with("ProfilerStep#"))
-    rows = []
+    marks = ops.filter(pl.col("name").str.contains(r"^ProfilerStep#[0-9]{1,18}$"))  # an op, not an annotation, in 2021
+    rows: list[tuple[int | None, str, int, int, bool]] = []
     parents = set(ops["parent_id"].drop_nulls().to_list())
     for mark in marks.select("op_id", "name", "start_ns", "dur_ns", "is_finished").iter_rows(named=True):
-        match = _STEP.match(mark["name"])
         partial = not mark["is_finished"] or mark["op_id"] not in parents
-        rows.append((int(match[1]) if match else None, mark["name"], mark["start_ns"], mark["dur_ns"], partial))
+        rows.append((int(mark["name"].partition("#")[2]), mark["name"], mark["start_ns"], mark["dur_ns"], partial))
     rows = rows or [(None, "whole trace", 0, dur_ns, False)]
     steps = pl.DataFrame(
         rows,

@@ -1,0 +1,195 @@
+"""`tracekit load`: a trace becomes a bundle, or one line says why it doesn't."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from inline_snapshot import snapshot
+
+from tests.build import document, op
+from tracekit.bundle import Bundle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.cli.conftest import Said
+
+HEALTHY = document(*(op(f"aten::op{number}", 10 * number, 5) for number in range(2000)))
+
+
+def test_load_writes_a_bundle_and_says_so_on_stderr(tracekit: Callable[..., Said], trace: Path, folder: Path) -> None:
+    said = tracekit("load", trace, "-o", "train.tkb")
+    assert (said.code, said.out) == (0, "")
+    summary, warnings = said.err.splitlines()
+    assert summary.startswith("train.tkb: 12 events, 4 pieces of device work, 0.0 MiB, ")
+    assert warnings == snapshot("1 warning: tracekit query train.tkb trace_quality")
+    opened = Bundle.open(folder / "train.tkb")
+    assert opened.names("raw/") == []
+    assert opened.manifest.left_out == {"raw": "not asked for; load with --keep-raw to keep the trace"}
+
+
+def test_keep_raw_keeps_the_very_bytes_of_the_trace(tracekit: Callable[..., Said], trace: Path, folder: Path) -> None:
+    packed = folder / "packed.json.gz"
+    packed.write_bytes(gzip.compress(trace.read_bytes()))
+    for source in (trace, packed):
+        assert tracekit("load", source, "-o", "raw.tkb", "--keep-raw", "--force").code == 0
+        opened = Bundle.open(folder / "raw.tkb")
+        (name,) = opened.names("raw/")
+        assert name == f"raw/{source.name.removesuffix('.gz')}.gz"
+        assert gzip.decompress(opened.read(name)) == trace.read_bytes()
+        assert opened.manifest.left_out == {}
+
+
+def test_a_bundle_that_exists_is_kept_unless_forced(tracekit: Callable[..., Said], trace: Path, folder: Path) -> None:
+    kept = folder / "train.tkb"
+    kept.write_text("mine")
+    assert tracekit("load", trace, "-o", "train.tkb").fault == (
+        "train.tkb exists: choose another name, or give --force to replace it"
+    )
+    assert kept.read_text() == "mine"
+    assert tracekit("load", trace, "-o", "train.tkb", "--force").code == 0
+    assert Bundle.open(kept).names("tables/")
+
+
+def test_what_load_is_given_must_be_one_trace(tracekit: Callable[..., Said], trace: Path, run_file: Path) -> None:
+    assert tracekit("load", run_file, "-o", "x.tkb").fault == f"{run_file} is a bundle already: query it as it is"
+    assert tracekit("load", trace, trace, "-o", "x.tkb").fault == (
+        "2 traces were given: this version loads one trace into a bundle"
+    )
+    for args, line in (
+        ([trace], "Error: Missing option '-o' / '--output'."),
+        (["-o", "x.tkb"], "Error: Missing argument 'TRACES...'."),
+        ([trace, "-o", "."], "Error: Invalid value for '-o' / '--output': File '.' is a directory."),
+    ):
+        said = tracekit("load", *args)
+        assert (said.code, said.err.splitlines()[-1]) == (2, line)
+
+
+@pytest.mark.parametrize("output", ["no/such/folder/x.tkb", "train.json/x.tkb", f"{'x' * 250}.tkb"])
+def test_a_bundle_that_cannot_be_written_leaves_nothing_behind(
+    tracekit: Callable[..., Said], trace: Path, folder: Path, output: str
+) -> None:
+    assert tracekit("load", trace, "-o", output).fault.startswith(f"{output} can't be written (")
+    assert [path.name for path in folder.iterdir()] == ["train.json"]
+
+
+GZIP_FAULT = "bad.json: its gzip data is damaged or cut off (...): get the file again"
+BAD = {
+    "text": (
+        b"hello",
+        snapshot("bad.json is not JSON, so no profiler trace: give a .json or .json.gz trace, or a .tkb"),
+    ),
+    "empty": (b"", snapshot("bad.json is empty: record the trace again, or get the file again")),
+    "blank": (b" \n", snapshot("bad.json is empty: record the trace again, or get the file again")),
+    "no list of events": (
+        b'{"a": 1}',
+        snapshot(
+            "bad.json is JSON but no profiler trace (no list named traceEvents): give a file written by "
+            "torch.profiler's export_chrome_trace"
+        ),
+    ),
+    "events that are no list": (
+        b'{"traceEvents": 5}',
+        snapshot(
+            "bad.json is JSON but no profiler trace (no list named traceEvents): give a file written by "
+            "torch.profiler's export_chrome_trace"
+        ),
+    ),
+    "no events": (
+        b'{"traceEvents": []}',
+        snapshot("bad.json: traceEvents is empty: the profiler recorded nothing: check its schedule"),
+    ),
+    "an empty list": (
+        b"[]",
+        snapshot("bad.json: traceEvents is empty: the profiler recorded nothing: check its schedule"),
+    ),
+    "cut JSON": (
+        HEALTHY[:5000],
+        snapshot(
+            "bad.json: its JSON is cut off after 5,000 bytes: get the file again, or let the profiler finish its export"
+        ),
+    ),
+    "cut before its end": (
+        HEALTHY[:-2],
+        snapshot(
+            "bad.json: its JSON is cut off after 223,840 bytes: get the file again, or let the profiler finish "
+            "its export"
+        ),
+    ),
+    "cut gzip": (
+        gzip.compress(HEALTHY, mtime=0)[:-300],
+        GZIP_FAULT,
+    ),
+    "the start of a gzip": (
+        b"\x1f\x8b",
+        GZIP_FAULT,
+    ),
+    "damaged gzip": (
+        gzip.compress(HEALTHY, mtime=0)[:200] + bytes(300),
+        GZIP_FAULT,
+    ),
+    "broken JSON": (
+        HEALTHY.replace(b'"name": "aten::op7"', b'"name": aten::op7', 1),
+        snapshot(
+            "bad.json: its JSON is invalid (invalid character (byte 848)): repair it there, or record the trace again"
+        ),
+    ),
+    "nested too deeply": (
+        b'{"traceEvents": ' + b"[" * 5000 + b"]" * 5000 + b"}",
+        snapshot("bad.json: its JSON is nested too deeply: get the file again, or record it again"),
+    ),
+    "a ZIP": (
+        b"PK\x03\x04" + bytes(100),
+        snapshot("bad.json is a ZIP archive, not a profiler trace: unpack it and give the .json or .json.gz inside"),
+    ),
+    "a pickle": (
+        b"\x80\x04K\x01.",
+        snapshot(
+            "bad.json is a Python pickle, not a profiler trace: give a trace written by torch.profiler (.json "
+            "or .json.gz)"
+        ),
+    ),
+    "random bytes": (
+        bytes(range(256)) * 4,
+        snapshot("bad.json is not JSON, so no profiler trace: give a .json or .json.gz trace, or a .tkb"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_file_that_is_no_trace_is_a_fault_in_one_line(tracekit: Callable[..., Said], folder: Path, name: str) -> None:
+    data, line = BAD[name]
+    (folder / "bad.json").write_bytes(data)
+    for args in (["load", "bad.json", "-o", "x.tkb"], ["query", "bad.json", "top_kernels"], ["summary", "bad.json"]):
+        assert re.sub(r"cut off \(.*\)", "cut off (...)", tracekit(*args).fault) == line
+    assert [path.name for path in folder.iterdir()] == ["bad.json"]
+
+
+@pytest.mark.parametrize("args", [["load", "-o", "x.tkb"], ["query"], ["summary"]])
+def test_a_path_that_is_no_file_is_a_fault_in_one_line(
+    tracekit: Callable[..., Said], folder: Path, args: list[str]
+) -> None:
+    (folder / "runs").mkdir()
+    assert tracekit(*args, "missing.json").fault == "missing.json: no such file: check the path"
+    assert tracekit(*args, "runs").fault == "runs is a folder: give one trace file or bundle"
+
+
+def test_a_name_ending_in_tkb_must_be_a_bundle(tracekit: Callable[..., Said], folder: Path) -> None:
+    (folder / "run.tkb").write_bytes(HEALTHY)
+    assert tracekit("query", "run.tkb", "top_kernels").fault == (
+        "run.tkb is not a tracekit bundle: `tracekit load` makes one from a trace"
+    )
+
+
+def test_events_that_cannot_be_read_are_told_of(tracekit: Callable[..., Said], folder: Path) -> None:
+    trace = json.loads(HEALTHY)
+    trace["traceEvents"][5] = 7
+    (folder / "odd.json").write_text(json.dumps(trace))
+    said = tracekit("load", "odd.json", "-o", "odd.tkb")
+    assert said.code == 0
+    assert said.err.splitlines()[1:] == ["1 warning: tracekit query odd.tkb trace_quality"]

@@ -1,0 +1,186 @@
+"""Times are exact to the nanosecond, and what no column can hold is set aside and counted, never wrapped."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.build import document, event, kernel, op
+from tests.independent import nanoseconds
+from tracekit.ingest import Events, read_bytes
+
+TIMES = {
+    "0": 0,
+    "5": 5_000,
+    "5.0": 5_000,
+    "1.5": 1_500,
+    "0.001": 1,
+    "1693500000123456": 1_693_500_000_123_456_000,
+    "1693500000123456.789": 1_693_500_000_123_456_789,
+    "7889237999999.999": 7_889_237_999_999_999,
+    "4611686018427387.903": 4_611_686_018_427_387_903,
+    "1.5e3": 1_500_000,
+    "1E+15": 1_000_000_000_000_000_000,
+    "1e-3": 1,
+    "25e-1": 2_500,
+    "1.0004": 1_000,
+    "1.0006": 1_001,
+    "1.0005": 1_000,
+    "1.0015": 1_002,
+    "1.123456": 1_123,
+    "0.1234567890123456789": 123,
+    "-2.5": -2_500,
+}
+
+
+TEMPLATE = document(op("x", 111, 222))
+
+
+def read(*events: Any) -> Events:
+    return read_bytes(document(*events), "hand.json")
+
+
+def at(digits: str, duration: str = "1") -> Events:
+    """Read an op whose time and duration are written with these digits."""
+    start, end = TEMPLATE.split(b"111")
+    data = start + digits.encode() + end.replace(b"222", duration.encode())
+    return read_bytes(data, "hand.json")
+
+
+def problems(events: Events) -> dict[str, int]:
+    return {problem.check_name: problem.count for problem in events.problems}
+
+
+@pytest.mark.parametrize("digits", TIMES)
+def test_a_time_is_the_digits_of_the_file(digits: str) -> None:
+    assert at(digits).ops["ts_ns"].item() == TIMES[digits]
+
+
+@pytest.mark.parametrize("digits", [digits for digits, value in TIMES.items() if value >= 0])
+def test_a_duration_is_the_digits_of_the_file(digits: str) -> None:
+    assert at("0", digits).ops["dur_ns"].item() == TIMES[digits]
+
+
+@given(st.integers(0, 2**62 // 1000 - 1), st.text("0123456789", max_size=6))
+@settings(deadline=None)
+def test_times_agree_with_decimal_arithmetic(whole: int, fraction: str) -> None:
+    digits = f"{whole}.{fraction}" if fraction else str(whole)
+    assert at(digits).ops["ts_ns"].item() == nanoseconds(Decimal(digits))
+
+
+@pytest.mark.parametrize("digits", ["4611686018427388", "9223372036854775.808", "1e30", "-1e30", "1" * 60])
+def test_a_time_that_is_none_leaves_its_row_out_and_is_counted(digits: str) -> None:
+    events = at(digits)
+    assert events.ops.height == 0
+    assert problems(events) == {"time_beyond_int64": 1}
+
+
+def test_a_negative_duration_is_none_and_is_counted() -> None:
+    events = read(op("x", 1, -2), op("y", 1, 0), op("z", 1, 3))
+    assert dict(events.ops.select("name", "dur_ns").iter_rows()) == {"x": 0, "y": 0, "z": 3000}
+    assert problems(events) == {"negative_duration": 1}
+
+
+@pytest.mark.parametrize("duration", ["null", '"N/A"', "1e30", "{}"])
+def test_a_duration_that_is_no_number_is_none_and_is_counted(duration: str) -> None:
+    events = at("1", duration)
+    assert events.ops["dur_ns"].to_list() == [0]
+    assert problems(events) == {"missing_duration": 1}
+
+
+def test_a_missing_duration_is_none_and_is_counted() -> None:
+    row = op("x", 1, 0)
+    del row["dur"]
+    events = read(row)
+    assert events.ops["dur_ns"].to_list() == [0]
+    assert problems(events) == {"missing_duration": 1}
+
+
+def test_an_integer_above_int64_is_set_to_null_and_counted() -> None:
+    events = read(kernel("k", 1, 2, 2**63, bytes=2**64), op("x", 1, 2, Sequence_number=2**63 - 1, External_id=-(2**63)))
+    assert events.device.select("correlation", "bytes", "stream").row(0) == (None, None, 7)
+    assert events.ops.select("sequence_number", "external_id").row(0) == (2**63 - 1, -(2**63))
+    assert problems(events) == {"integer_above_int64": 2}
+
+
+@pytest.mark.parametrize(
+    ("pid", "tid", "expected"),
+    [
+        (0, 7, (0, 7)),
+        ("0", "7", (0, 7)),
+        ("GPU 2", "stream 13 ", (2, 13)),
+        (1, -1, (1, -1)),
+        ("", "", (None, None)),
+        ("gpu", "stream ²", (None, None)),
+        ("--5", "9" * 30, (None, None)),
+        (None, 1.5, (None, None)),
+    ],
+)
+def test_device_and_stream_come_from_the_row_where_the_args_lack_them(
+    pid: object, tid: object, expected: tuple[int | None, int | None]
+) -> None:
+    events = read(event("kernel", "k", 1, 2, pid=pid, tid=tid))
+    assert events.device.select("device", "stream").row(0) == expected
+
+
+def test_args_say_device_and_stream_better_than_the_row() -> None:
+    events = read(event("kernel", "k", 1, 2, pid=9, tid="stream 9", args={"device": 1, "stream": 20}))
+    assert events.device.select("device", "stream").row(0) == (1, 20)
+
+
+@pytest.mark.parametrize(("value", "expected"), [(3, "3"), ("Spans", "Spans"), (1.5, "1.5"), (None, None), (-1, "-1")])
+def test_processes_and_threads_are_text(value: object, expected: str | None) -> None:
+    assert read(event("cpu_op", "x", 1, 2, pid=value, tid=value)).ops.select("pid", "tid").row(0) == (expected,) * 2
+
+
+def memory(**args: int) -> dict[str, Any]:
+    """Make an allocator's row."""
+    named = {"Device Type": 1, "Device Id": 0, "Addr": 64, "Bytes": 32, "Total Allocated": 96, "Total Reserved": 128}
+    row = {"ph": "i", "s": "t", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 2, "ts": 3.5}
+    return row | {"args": named | {key.replace("_", " "): value for key, value in args.items()}}
+
+
+def test_an_allocator_s_row_is_a_sample_and_is_kept_whole_too() -> None:
+    events = read(memory())
+    assert events.memory.row(0, named=True) == {
+        "ts_ns": 3500,
+        "pid": "1",
+        "tid": "2",
+        "device": "cuda:0",
+        "address": 64,
+        "bytes": 32,
+        "allocated_bytes": 96,
+        "reserved_bytes": 128,
+    }
+    assert events.other.select("category", "name").row(0) == ("cpu_instant_event", "[memory]")
+    assert '"Addr": 64' in events.other["args_json"].item()
+
+
+@pytest.mark.parametrize(
+    ("kind", "index", "expected"),
+    [(0, -1, "cpu"), (1, 3, "cuda:3"), (6, 0, "hip:0"), (12, 1, "xpu:1"), (77, 2, "type77:2")],
+)
+def test_an_allocator_s_device_has_the_name_that_pytorch_gives_it(kind: int, index: int, expected: str) -> None:
+    assert read(memory(Device_Type=kind, Device_Id=index)).memory["device"].item() == expected
+
+
+def test_allocator_rows_are_found_in_every_dialect() -> None:
+    python_exporter = memory() | {"ph": "X", "dur": 40}
+    without_category = memory()
+    del without_category["cat"]
+    events = read(memory(), python_exporter, without_category)
+    assert events.memory.height == events.other.height == 3
+    assert set(events.other["category"]) == {"cpu_instant_event"}
+    assert events.problems == ()
+
+
+def test_an_allocator_s_row_without_args_is_kept() -> None:
+    row = memory()
+    del row["args"]
+    events = read(row)
+    assert events.memory["allocated_bytes"].to_list() == [None]
+    assert events.other["args_json"].to_list() == [None]

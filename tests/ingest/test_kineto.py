@@ -1,0 +1,202 @@
+"""Events are sorted into kinds by their category; what fits none is kept, and what is no trace is refused."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections import Counter
+from importlib.resources import files
+from typing import Any
+
+import pytest
+
+from tests.build import document, event, op
+from tracekit.errors import TracekitError
+from tracekit.ingest import Events, read_bytes
+from tracekit.ingest import events as shape
+from tracekit.ingest.args import knowledge, reader
+
+KINDS = {"op", "annotation", "frame", "runtime", "kernel", "memcpy", "memset"}
+
+
+def read(*events: Any, **top: Any) -> Events:
+    return read_bytes(document(*events, **top), "hand.json")
+
+
+def heights(events: Events) -> dict[str, int]:
+    names = ("ops", "frames", "runtime", "device", "memory", "other")
+    return {name: height for name in names if (height := getattr(events, name).height)}
+
+
+def problems(events: Events) -> dict[str, int]:
+    return {problem.check_name: problem.count for problem in events.problems}
+
+
+def test_every_known_category_lands_in_its_frame() -> None:
+    frame_of = {"op": "ops", "annotation": "ops", "frame": "frames", "runtime": "runtime"}
+    for category, kind in knowledge()["categories"].items():
+        assert heights(read(event(category, "x", 1, 2))) == {frame_of.get(kind, "device"): 1}, category
+
+
+def test_a_category_is_known_in_whatever_case() -> None:
+    assert heights(read(event("CPU_OP", "x", 1, 2), event("Gpu_MemCpy", "y", 1, 2))) == {"ops": 1, "device": 1}
+
+
+def test_the_names_of_2021_mean_what_those_of_today_mean() -> None:
+    old = read(*(event(name, "x", 1, 2, args={}) for name in ("Operator", "Kernel", "Memcpy", "Memset", "Runtime")))
+    assert heights(old) == {"ops": 1, "runtime": 1, "device": 3}
+    assert old.device["kind"].to_list() == ["kernel", "memcpy", "memset"]
+    assert not old.ops["is_annotation"].any()
+
+
+def test_annotations_and_ops_share_a_frame_and_are_told_apart() -> None:
+    ops = read(event("user_annotation", "step", 0, 9), op("aten::mm", 1, 2)).ops
+    assert dict(ops.select("name", "is_annotation").iter_rows()) == {"step": True, "aten::mm": False}
+
+
+def test_an_unknown_category_is_kept_whole_and_counted() -> None:
+    events = read(event("Martian", "x", 1, 2, args={"a": [1, {"b": None}]}), event("martian", "y", 1, 2))
+    assert events.other.select("category", "name", "phase_letter", "ts_ns", "dur_ns", "args_json").rows() == [
+        ("martian", "x", "X", 1000, 2000, '{"a": [1, {"b": null}]}'),
+        ("martian", "y", "X", 1000, 2000, None),
+    ]
+    assert [(found.check_name, found.severity, found.count) for found in events.problems] == [
+        ("unknown_category", "warn", 2)
+    ]
+    assert "'martian'" in events.problems[0].message
+
+
+def test_known_categories_without_a_table_are_kept_and_not_complained_of() -> None:
+    for category in knowledge()["known_other"]["categories"]:
+        events = read(event(category, "x", 1, 2))
+        assert heights(events) == {"other": 1}
+        assert events.problems == ()
+
+
+def test_metadata_and_instants_are_kept() -> None:
+    rows = [
+        {"ph": "M", "name": "process_name", "pid": 3, "tid": 0, "args": {"name": "python"}},
+        {"ph": "i", "name": "Record Window End", "pid": "", "tid": "", "ts": 5, "s": "g"},
+        {"ph": "C", "name": "counter", "pid": 3, "ts": 6, "args": {"x": 1}},
+    ]
+    events = read(*rows)
+    assert events.other.select("phase_letter", "name", "pid", "tid", "ts_ns").rows() == [
+        ("M", "process_name", "3", "0", None),
+        ("i", "Record Window End", "", "", 5000),
+        ("C", "counter", "3", None, 6000),
+    ]
+    assert events.problems == ()
+
+
+def test_arrows_are_counted_and_not_kept() -> None:
+    arrows = [{"ph": ph, "cat": "ac2g", "id": 7, "pid": 1, "tid": 1, "ts": 1, "name": "ac2g"} for ph in "stf"]
+    events = read(op("aten::mm", 0, 1), *arrows)
+    assert heights(events) == {"ops": 1}
+    assert problems(events) == {"flow_event": 3}
+
+
+@pytest.mark.parametrize("ts", [None, "12", True, {}, [1]])
+def test_an_event_without_a_time_is_kept_whole(ts: Any) -> None:
+    events = read(op("aten::mm", 0, 1) | {"ts": ts, "args": {"a": 1}})
+    assert heights(events) == {"other": 1}
+    assert events.other.select("category", "name", "args_json").rows() == [("cpu_op", "aten::mm", '{"a": 1}')]
+
+
+SHAPES: dict[str, Any] = {
+    "number": 5,
+    "text": "x",
+    "nothing": None,
+    "list_of_events": [op("x", 0, 1)],
+    "name_is_a_number": op("x", 0, 1) | {"name": 5},
+    "category_is_a_list": op("x", 0, 1) | {"cat": ["cpu_op"]},
+    "phase_is_missing_a_text": op("x", 0, 1) | {"ph": None},
+    "thread_is_an_object": op("x", 0, 1) | {"tid": {"id": 1}},
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_an_event_of_a_wrong_shape_is_kept_whole_and_counted(shape: str) -> None:
+    events = read([op("aten::mm", 0, 1), SHAPES[shape]])
+    assert heights(events) == {"ops": 1, "other": 1}
+    assert events.other["category"].item() == "unreadable"
+    assert json.loads(events.other["args_json"].item()) == SHAPES[shape]
+    assert problems(events) == {"unreadable_event": 1}
+
+
+def test_a_bare_list_of_events_is_a_trace() -> None:
+    events = read_bytes(json.dumps([op("aten::mm", 0, 1)]).encode(), "list.json")
+    assert heights(events) == {"ops": 1}
+    assert events.recording.dialect == "list"
+
+
+def test_bytes_that_are_no_utf_8_are_replaced_and_the_event_still_counts() -> None:
+    data = document(op("aten::Q", 0, 1), op("y", 2, 1, note="Q"), op("z", 4, 1, Qkey=1)).replace(b"Q", b"\xff")
+    events = read_bytes(data, "hand.json")
+    assert events.ops.select("name", "args_json").rows() == [
+        ("aten::\N{REPLACEMENT CHARACTER}", None),
+        ("y", '{"note":"\N{REPLACEMENT CHARACTER}"}'),
+        ("z", '{"\N{REPLACEMENT CHARACTER}key": 1}'),
+    ]
+
+
+def test_names_keep_every_character_that_json_can_write() -> None:
+    name = 'a"b\\c\n\t\x00é\N{GRINNING FACE}<>'
+    assert read(op(name, 0, 1)).ops["name"].item() == name
+
+
+NO_TRACES = {
+    "object": (b'{"a": 1}', "is JSON but no profiler trace (no list named traceEvents)"),
+    "events_are_an_object": (b'{"traceEvents": {}}', "is JSON but no profiler trace (no list named traceEvents)"),
+    "events_are_nothing": (b'{"traceEvents": null}', "is JSON but no profiler trace (no list named traceEvents)"),
+    "number": (b"12", "is JSON but no profiler trace (no list named traceEvents)"),
+    "text": (b'"traceEvents"', "is JSON but no profiler trace (no list named traceEvents)"),
+    "no_events": (b'{"traceEvents": []}', ": traceEvents is empty"),
+    "empty_list": (b"[]", ": traceEvents is empty"),
+    "cut_off": (b'{"traceEvents": [{"ph": "X", "na', ": its JSON is cut off after 32 bytes"),
+    "not_a_number": (b'{"traceEvents": [{"dur": NaN}]}', ": its JSON is invalid (invalid character (byte 25))"),
+    "comma_decimal": (b'{"traceEvents": [{"ts": 1,5}]}', ": its JSON is invalid (expected '\"' (byte 26))"),
+    "lone_backslash": (b'{"traceEvents": ["C:\\U"]}', ": its JSON is invalid (invalid escaped character (byte 21))"),
+    "two_documents": (b'{"traceEvents": [1]}{}', ": its JSON is invalid (trailing characters (byte 21))"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", NO_TRACES)
+def test_what_is_no_trace_is_refused(kind: str) -> None:
+    data, problem = NO_TRACES[kind]
+    with pytest.raises(TracekitError) as caught:
+        read_bytes(data, "t.json")
+    separator = "" if problem.startswith(":") else " "
+    assert caught.value.problem == f"t.json{separator}{problem}"
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize("depth", [3_000, 200_000])
+@pytest.mark.parametrize("around", ["{}", '{{"traceEvents": [{}]}}', '{{"traceEvents": [{{"args": {{"a": {}}}}}]}}'])
+def test_json_nested_too_deeply_is_refused(around: str, depth: int) -> None:
+    data = around.format("[" * depth + "]" * depth).encode()
+    with pytest.raises(TracekitError, match=r"^t\.json: its JSON is nested too deeply: get the file again"):
+        read_bytes(data, "t.json")
+
+
+def test_the_knowledge_is_consistent() -> None:
+    rules = tomllib.loads(files("tracekit.ingest").joinpath("kineto.toml").read_text(encoding="utf-8"))
+    categories, other = rules["categories"], rules["known_other"]["categories"]
+    assert set(categories.values()) == KINDS
+    assert [name for name in (*categories, *other) if name != name.lower()] == []
+    assert Counter((*categories, *other)).most_common(1)[0][1] == 1
+    assert set(rules["redundant"]) == KINDS | {"memory"}
+    for kind in KINDS | {"memory"}:
+        assert not reader(kind).redundant & reader(kind).known.keys(), kind
+
+
+def test_frames_have_their_columns_whether_or_not_they_have_rows() -> None:
+    for events in (
+        read(event("martian", "x", 1, 2)),
+        read(*(event(name, "x", 1, 2) for name in knowledge()["categories"])),
+    ):
+        assert dict(events.ops.schema) == shape.OP
+        assert dict(events.frames.schema) == shape.FRAME
+        assert dict(events.runtime.schema) == shape.RUNTIME
+        assert dict(events.device.schema) == shape.DEVICE
+        assert dict(events.memory.schema) == shape.MEMORY
+        assert dict(events.other.schema) == shape.OTHER
