@@ -8,7 +8,8 @@
 -- is_cold = "First of several steps and much slower than the others."
 -- device = "Device index; null where no device was recorded."
 -- window_ns = "Host time of the step, from entering to leaving it."
--- busy_ns = "Part of the window in which at least one piece of work ran; streams count once."
+-- busy_ns = """Part of the window in which at least one piece of work ran, whatever step launched
+-- it; streams count once. With --phase, work of that phase."""
 -- idle_ns = "window_ns less busy_ns."
 -- idle_frac = "idle_ns over window_ns."
 -- role = "What the work does in the model; null where there was none."
@@ -27,14 +28,14 @@
 -- least(k.start_ns + k.dur_ns, s.start_ns + s.dur_ns)
 -- - greatest(k.start_ns, s.start_ns)
 -- ) as ns
--- from kernel as k
+-- from kernel_of_any_step as k
 -- join
 -- step as s
 -- on s.trace_id = k.trace_id
 -- and k.start_ns < s.start_ns + s.dur_ns
 -- and k.start_ns + k.dur_ns > s.start_ns
 -- ),
--- whole as (select sum(dur_ns) as ns from kernel)
+-- whole as (select sum(dur_ns) as ns from kernel_of_any_step)
 -- select (whole.ns - coalesce(inside.ns, 0)) / 1e6 as ms from whole, inside where ms > 0
 -- '''
 --
@@ -47,7 +48,7 @@ with
     has_device as (select bool_or(has_device) as yes from trace),
     interval as (
         select trace_id, device, start_ns, start_ns + dur_ns as end_ns, role, null as self_ns
-        from kernel
+        from kernel_of_any_step
         union all by name
         select
             o.trace_id,

@@ -18,7 +18,7 @@ from tracekit.errors import TracekitError
 from tracekit.loading import Loaded, load, open_tables, tables_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 TRACE = document(op("aten::mm", 0, 10), launch(2, 1), kernel("gemm", 20, 5, 1), kernel("late", 30, 5, 9))
@@ -137,7 +137,7 @@ def test_a_damaged_copy_is_replaced(trace: Path, cache: Path, damage: str) -> No
         copy.unlink()
         copy.mkdir()
     else:
-        spoil = {
+        spoil: dict[str, Callable[[], bytes]] = {
             "cut": lambda: whole[:middle],
             "empty": lambda: b"",
             "rubbish": lambda: b"rubbish" * 99,
@@ -300,6 +300,14 @@ def test_an_output_that_exists_is_kept_unless_overwriting_was_asked_for(trace: P
     assert output.read_bytes() == b"precious"
     load(trace, output, overwrite=True)
     assert names(open_tables(output)) == ["aten::mm"]
+
+
+def test_a_trace_is_never_written_over_by_its_own_bundle(trace: Path) -> None:
+    (trace.parent / "link.tkb").symlink_to(trace.absolute())
+    for output in ("t.json", "link.tkb"):
+        with pytest.raises(TracekitError, match=f"{output} is the trace itself"):
+            load(trace, output, overwrite=True)
+    assert trace.read_bytes() == TRACE
 
 
 def test_a_link_to_nowhere_is_an_output_that_exists(trace: Path) -> None:

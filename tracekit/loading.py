@@ -55,6 +55,8 @@ def load(source: Path | str, output: Path | str, *, keep_raw: bool = False, over
     source, output = Path(source), Path(output)
     if os.path.lexists(output) and not overwrite:
         raise TracekitError(f"{output} exists", "choose another name, or give --force to replace it")
+    if _is_one_file(source, output):
+        raise TracekitError(f"{output} is the trace itself", "choose another name for the bundle")
     if bundle.is_bundle(source):
         raise TracekitError(f"{source} is a bundle already", "query it as it is")
     data = read_file(source)
@@ -72,6 +74,13 @@ def load(source: Path | str, output: Path | str, *, keep_raw: bool = False, over
         tables["kernel"].height,
         tables["quality"].filter(pl.col("severity") != "info").height,
     )
+
+
+def _is_one_file(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except (OSError, ValueError):  # one of them is no file, or no path
+        return False
 
 
 def _parquet(frame: pl.DataFrame) -> bytes:
@@ -123,7 +132,7 @@ def _tables_in(opened: bundle.Bundle) -> dict[str, pl.LazyFrame]:
         except pl.exceptions.PolarsError as error:
             raise TracekitError(f"{opened.path}: entry {entry} is no Parquet file", "load the trace again") from error
         scans.setdefault(table, []).append(scan)
-    if "trace" not in scans:
+    if "trace" not in scans or not scans["trace"][0].select(pl.len()).collect().item():
         raise TracekitError(f"{opened.path} holds no tables", "load the trace again with this version of tracekit")
     return {name: pl.concat(parts, how="vertical") for name, parts in scans.items()}
 

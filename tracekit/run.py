@@ -5,6 +5,7 @@ Owns the way from a path and a question to a Table. The command line calls nothi
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -88,7 +89,7 @@ class Run:
 
     def _rule_notes(self, asked: catalog.Question, values: Mapping[str, Any]) -> Iterable[Note]:
         for rule in asked.notes:
-            used = {name: value for name, value in values.items() if f"${name}" in rule.sql}
+            used = {name: value for name, value in values.items() if re.search(rf"\${name}\b", rule.sql)}
             row = self._store.ask(rule.sql, used)
             if row.height and row.row(0)[0] is not None:
                 yield Note(rule.status, rule.text.format(*row.row(0)))
@@ -98,7 +99,10 @@ class Run:
         if not self._store.scalar("select bool_or(has_device) from trace"):
             return (Note("info", "No device was recorded: work is the self time of CPU ops."),)
         share = self._store.scalar(
-            "select sum(share_frac) from quality where check_name = 'unlinked_kernel' having sum(share_frac) >= 0.01"
+            """
+            select sum(dur_ns) filter (where op_id is null) / nullif(sum(dur_ns), 0) as share
+            from kernel having share >= 0.01
+            """
         )
         if share is None:
             return ()

@@ -106,7 +106,7 @@ comment on column launch.frame_id is 'Innermost Python frame around it.';
 comment on column launch.step_id is 'Step in which it was made.';
 comment on column launch.args_json is 'Args without a column of their own, JSON.';
 
-create table kernel (kernel_id bigint, trace_id bigint, kind varchar, name varchar, device bigint, stream bigint, start_ns bigint, dur_ns bigint, bytes bigint, grid varchar, block varchar, registers bigint, shared_memory_bytes bigint, occupancy_frac double, correlation bigint, graph_node_id bigint, launch_id bigint, op_id bigint, module_id bigint, step_id bigint, phase varchar, family varchar, role varchar, role_confidence varchar, role_reason varchar, call_id bigint, unlinked_reason varchar, args_json varchar);
+create table kernel (kernel_id bigint, trace_id bigint, kind varchar, name varchar, device bigint, stream bigint, start_ns bigint, dur_ns bigint, bytes bigint, grid varchar, block varchar, registers bigint, shared_memory_bytes bigint, occupancy_frac double, correlation bigint, graph_node_id bigint, launch_id bigint, op_id bigint, module_id bigint, step_id bigint, phase varchar, family varchar, role varchar, role_confidence varchar, role_reason varchar, call_id bigint, unlinked_reason varchar, unlinked_cause varchar, args_json varchar);
 comment on table kernel is 'Device work: kernels, copies and sets.';
 comment on column kernel.kernel_id is 'Id of the piece of work; numbered in order of start.';
 comment on column kernel.trace_id is 'Trace it belongs to.';
@@ -114,7 +114,7 @@ comment on column kernel.kind is 'kernel, memcpy or memset.';
 comment on column kernel.name is 'Name, as the profiler reports it.';
 comment on column kernel.device is 'Device index.';
 comment on column kernel.stream is 'Stream id; 7 is the default stream on CUDA, 0 on ROCm.';
-comment on column kernel.start_ns is 'Start on the device; negative where it was running before the host''s first row.';
+comment on column kernel.start_ns is 'Start on the device; 0 is the trace''s first row, on host or device.';
 comment on column kernel.dur_ns is 'Duration on the device.';
 comment on column kernel.bytes is 'Bytes copied or set.';
 comment on column kernel.grid is 'Blocks in x, y, z, JSON.';
@@ -135,6 +135,7 @@ comment on column kernel.role_confidence is 'certain, likely or inferred.';
 comment on column kernel.role_reason is 'What the role was decided by.';
 comment on column kernel.call_id is 'Attention call it belongs to.';
 comment on column kernel.unlinked_reason is 'Why it has no op; null where it has one.';
+comment on column kernel.unlinked_cause is 'What probably happened to it; null where it has an op.';
 comment on column kernel.args_json is 'Args without a column of their own, JSON.';
 
 create table attention_call (call_id bigint, trace_id bigint, op_id bigint, module_id bigint, step_id bigint, layer bigint, phase varchar, mode varchar, implementation varchar, backend varchar, b bigint, hq bigint, hkv bigint, nq bigint, nk bigint, d_qk bigint, d_v bigint, dtype varchar, is_causal boolean, causal_alignment varchar, "window" bigint, mask_kind varchar, mask_bytes bigint, dropout double, is_varlen boolean, tokens_q bigint, tokens_k bigint, kernels bigint, launches bigint, device_ns bigint, host_ns bigint, pairs bigint, pairs_status varchar, flops bigint, flops_status varchar, bytes bigint, bytes_status varchar);
@@ -260,6 +261,9 @@ comment on column quality.count is 'How often it was found.';
 comment on column quality.share_frac is 'Share it has: of device time for kernels, of events otherwise; null where it has none.';
 comment on column quality.first_offset is 'Byte of the file at which it was first found; null where it is not known.';
 comment on column quality.message is 'What it means, in one sentence.';
+
+create view kernel_of_any_step as select * from kernel;
+comment on view kernel_of_any_step is 'kernel, whatever step its work was launched in and --steps selects: for what ran in a step''s window.';
 
 create view work as
 select

@@ -200,3 +200,9 @@ def test_frames_have_their_columns_whether_or_not_they_have_rows() -> None:
         assert dict(events.device.schema) == shape.DEVICE
         assert dict(events.memory.schema) == shape.MEMORY
         assert dict(events.other.schema) == shape.OTHER
+
+
+@pytest.mark.parametrize("data", [b"[1, 2]", b'{"traceEvents": [null]}', b'{"traceEvents": ["a", []]}'])
+def test_a_list_of_anything_but_events_is_no_trace(data: bytes) -> None:
+    with pytest.raises(TracekitError, match="no profiler trace"):
+        read_bytes(data, "t.json")

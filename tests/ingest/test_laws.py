@@ -83,6 +83,10 @@ _EDITS = st.lists(
 )
 
 
+_EVENT = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
+"""One that is an event, since a list without any is no trace."""
+
+
 def _counted(events: Events, check: str) -> int:
     return sum(problem.count for problem in events.problems if problem.check_name == check)
 
@@ -90,6 +94,7 @@ def _counted(events: Events, check: str) -> int:
 @given(st.lists(_EVENTS, min_size=1, max_size=12), _TOP)
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_every_event_is_a_row_or_is_counted(listed: list[Any], top: dict[str, Any]) -> None:
+    listed = [*listed, _EVENT]
     events = read_bytes(json.dumps({**top, "traceEvents": listed}).encode(), "t.json")
     frames = (events.ops, events.frames, events.runtime, events.device, events.other)
     left_out = _counted(events, "flow_event") + _counted(events, "time_beyond_int64")
@@ -100,6 +105,7 @@ def test_every_event_is_a_row_or_is_counted(listed: list[Any], top: dict[str, An
 @given(listed=st.lists(_EVENTS, min_size=1, max_size=12), top=_TOP, bare=st.booleans())
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_whatever_json_a_trace_holds_it_becomes_tables(listed: list[Any], top: dict[str, Any], *, bare: bool) -> None:
+    listed = [*listed, _EVENT]
     tables = tables_of(json.dumps(listed if bare else {**top, "traceEvents": listed}).encode(), "t.json")
     assert tables["trace"]["events"].item() == len(listed)
 

@@ -102,6 +102,31 @@ def test_a_kernel_without_an_op_says_why() -> None:
     assert ops_of(found) == {"linked": "aten::mm", "outside": None, "before": None, "untold": None}
 
 
+def test_a_kernel_without_an_op_says_what_probably_happened() -> None:
+    found = linked(
+        op("aten::mm", 0, 5),
+        launch(1, 10),
+        launch(20, 12),
+        launch(30, 13, name="cudaGraphLaunch"),
+        kernel("linked", 50, 5, 10),
+        kernel("outside", 51, 5, 12),
+        kernel("replayed", 52, 5, 13),
+        kernel("earlier", 53, 5, 9),
+        kernel("lost", 54, 5, 11),
+        kernel("untold", 55, 5),
+    )
+    assert dict(found.kernels.select("name", "unlinked_cause").iter_rows()) == {
+        "linked": None,
+        "outside": "launched by code that PyTorch does not record as an op",
+        "replayed": "replayed from a graph that was launched outside every op",
+        "earlier": "launched before the recording began",
+        "lost": "its launch row was lost, or is a call the profiler does not record",
+        "untold": "the exporter wrote no correlation",
+    }
+    assert linked(kernel("k", 0, 5, 1)).kernels["unlinked_cause"].item() == "no CPU ops were recorded"
+    assert linked(op("a", 0, 1), kernel("k", 5, 5, 1)).kernels["unlinked_cause"].item() == "no launch was recorded"
+
+
 def test_an_annotation_is_no_op_of_a_kernel() -> None:
     found = linked(step(1, 0, 40), annotation("forward", 1, 30), launch(5, 1), kernel("k", 50, 5, 1))
     assert ops_of(found) == {"k": None}

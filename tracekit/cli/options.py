@@ -10,10 +10,16 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    _RangesType = click.ParamType[frozenset[int]]
+    _AssignmentsType = click.ParamType[tuple[str, str]]
+else:  # a subscript needs click 8.4, and training images have older ones
+    _RangesType = _AssignmentsType = click.ParamType
+
+
 FORMATS = ("table", "csv", "tsv", "json", "md", "parquet")
 
 
-class Ranges(click.ParamType[frozenset[int]]):
+class Ranges(_RangesType):
     """Whole numbers and ranges of them: `3`, `2-4`, `1,3-5`."""
 
     name = "numbers"
@@ -48,7 +54,7 @@ class Seconds(click.FloatRange):
         return seconds
 
 
-class Assignments(click.ParamType[tuple[str, str]]):
+class Assignments(_AssignmentsType):
     """A parameter and its value: `top=5`."""
 
     name = "name=value"

@@ -67,7 +67,10 @@ def parse(data: bytes, name: str) -> Sorted:
     metadata, raws = _envelope(data, name)
     if not raws:
         raise TracekitError(f"{name}: traceEvents is empty", "the profiler recorded nothing: check its schedule")
-    return _sort(raws, metadata)
+    found = _sort(raws, metadata)
+    if len(found.unreadable) == len(raws):
+        raise _not_a_trace(name)
+    return found
 
 
 def _envelope(data: bytes, name: str) -> tuple[dict[str, Raw], list[Raw]]:

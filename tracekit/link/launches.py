@@ -38,7 +38,7 @@ def link_launches(launches: pl.DataFrame, ops: pl.DataFrame, frames: pl.DataFram
 
 
 def link_kernels(kernels: pl.DataFrame, launches: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
-    """Add `launch_id`, `op_id` and, where there is no op, `unlinked_reason` to numbered kernels.
+    """Add `launch_id`, `op_id` and, where there is no op, `unlinked_reason` and `unlinked_cause` to numbered kernels.
 
     Where several calls share a correlation (a runtime call and the driver call inside it) the inner one, which
     starts last, is the launch. A kernel without a launch takes the op that its External id names, unless the
@@ -65,7 +65,38 @@ def link_kernels(kernels: pl.DataFrame, launches: pl.DataFrame, ops: pl.DataFram
         .then(pl.lit(_NO_CORRELATION))
         .otherwise(pl.lit(_NO_LAUNCH))
     )
-    return linked.with_columns(reason.alias("unlinked_reason"))
+    return _with_causes(linked.with_columns(reason.alias("unlinked_reason")), launches, ops)
+
+
+def _with_causes(kernels: pl.DataFrame, launches: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """Add `unlinked_cause`, what probably happened to a kernel without an op.
+
+    Correlations count up: one below the first launch's was given out before the recording began.
+    """
+    has_ops = not ops["is_annotation"].all() if ops.height else False
+    first = launches.select(pl.col("start_ns").min(), pl.col("correlation").min()).row(0)
+    start, correlation = (pl.lit(value, pl.Int64) for value in first)
+    is_earlier = (pl.col("start_ns") < start) | (pl.col("correlation") < correlation)
+    is_lost = pl.col("launch_id").is_null()
+    graphs = launches.filter(pl.col("name").str.contains("(?i)graphlaunch"))["launch_id"]
+    cause = (
+        pl.when(pl.col("op_id").is_not_null())
+        .then(None)
+        .when(pl.lit(not has_ops))
+        .then(pl.lit("no CPU ops were recorded"))
+        .when(is_lost & pl.col("correlation").is_null())
+        .then(pl.lit("the exporter wrote no correlation"))
+        .when(is_lost & pl.lit(not launches.height))
+        .then(pl.lit("no launch was recorded"))
+        .when(is_lost & is_earlier)
+        .then(pl.lit("launched before the recording began"))
+        .when(is_lost)
+        .then(pl.lit("its launch row was lost, or is a call the profiler does not record"))
+        .when(pl.col("launch_id").is_in(graphs.implode()))
+        .then(pl.lit("replayed from a graph that was launched outside every op"))
+        .otherwise(pl.lit("launched by code that PyTorch does not record as an op"))
+    )
+    return kernels.with_columns(cause.alias("unlinked_cause"))
 
 
 def _external_ids_hold(kernels: pl.DataFrame) -> bool:

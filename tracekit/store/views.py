@@ -1,0 +1,73 @@
+"""The part of a run that questions see, as the SQL of its views.
+
+Owns how each table obeys the selection of steps, ranks and phases.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracekit.store.schema import Column, Relation
+
+PHASES = ("forward", "backward", "recompute", "optimizer", "other")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The part of a run that questions see: numbers of steps, ranks, phases; empty means all."""
+
+    steps: frozenset[int] = frozenset()
+    ranks: frozenset[int] = frozenset()
+    phases: frozenset[str] = frozenset()
+
+
+def view(relation: Relation, source: str, present: set[str], selection: Selection, name: str = "") -> str:
+    """Return the statement that makes a table's view over the rows of `source`, which has the columns `present`.
+
+    A column that is missing is null. With `name` the view is called so and holds the rows of every step.
+    """
+    picked = ", ".join(_column(column, present) for column in relation.columns)
+    chosen = Selection(frozenset(), selection.ranks, selection.phases) if name else selection
+    where = " and ".join(_filters(relation, chosen)) or "true"
+    return (
+        f"create view {name or relation.name} as select * from (select {picked} from {source} as r) as r where {where}"
+    )
+
+
+def _column(column: Column, present: set[str]) -> str:
+    name = f'"{column.name}"'
+    return f"r.{name}" if column.name in present else f"null::{column.type} as {name}"
+
+
+def _filters(relation: Relation, selection: Selection) -> Iterator[str]:
+    """Yield the conditions by which a table obeys the selection."""
+    names = {column.name for column in relation.columns}
+    if selection.ranks:
+        chosen = _numbers(selection.ranks)
+        yield (f"r.rank in ({chosen})" if relation.name == "trace" else "r.trace_id in (select trace_id from trace)")
+    if selection.steps:
+        yield from _step_filter(relation.name, names, selection.steps)
+    if selection.phases:
+        phases = ", ".join(f"'{phase}'" for phase in sorted(selection.phases & set(PHASES)))
+        if "phase" in names:
+            yield f"r.phase in ({phases})"
+        elif "op_id" in names:
+            yield "r.op_id in (select op_id from op)"
+
+
+def _step_filter(table: str, names: set[str], steps: frozenset[int]) -> Iterator[str]:
+    if table == "step":
+        yield f"r.number in ({_numbers(steps)})"
+    elif "step_id" in names:
+        yield "r.step_id in (select step_id from step)"
+    elif time := next((name for name in ("start_ns", "time_ns") if name in names), None):
+        inside = f"r.{time} >= s.start_ns and r.{time} < s.start_ns + s.dur_ns"
+        yield f"exists (select 1 from step as s where s.trace_id = r.trace_id and {inside})"
+
+
+def _numbers(values: frozenset[int]) -> str:
+    return ", ".join(str(int(value)) for value in sorted(values))
