@@ -11,7 +11,7 @@ from tracekit.run import Run
 from tracekit.store import Limits, Selection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     import polars as pl
@@ -43,6 +43,11 @@ def step(number: int, start: float, duration: float) -> Event:
     return annotation(f"ProfilerStep#{number}", start, duration)
 
 
+def recorded_step(number: int, start: float, duration: float) -> Event:
+    """Make a step as `tracekit capture` marks it, its number that of the facts."""
+    return annotation(f"tracekit|step={number}", start, duration)
+
+
 def frame(name: str, start: float, duration: float, python_id: int, parent_id: int | None = None) -> Event:
     """Make a Python frame; `nn.Module: Linear_0` makes a module."""
     return event("python_function", name, start, duration, args={"Python id": python_id, "Python parent id": parent_id})
@@ -70,6 +75,26 @@ def kernel(
     return event("kernel", name, start, duration, pid=device, tid=stream, args=known | _args(args))
 
 
+def memory(
+    start: float,
+    address: int | None,
+    size: int,
+    total: int | None,
+    *,
+    device_type: int = 1,
+    device_id: int = 0,
+    tid: int = THREAD,
+) -> Event:
+    """Make an allocator's row: `size` bytes allocated, or freed if negative, after which `total` are allocated.
+
+    Without an address or a total the row has none, as in 2021. Type 1 is CUDA; the CPU is type 0, id -1.
+    """
+    known = {"Device Type": device_type, "Device Id": device_id, "Addr": address, "Bytes": size}
+    known |= {"Total Allocated": total, "Total Reserved": None if total is None else 2 * total}
+    args = {name: value for name, value in known.items() if value is not None}
+    return event("cpu_instant_event", "[memory]", start, 0, ph="i", s="t", tid=tid, args=args)
+
+
 def work(name: str, start: float, duration: float, correlation: int, *, op_name: str, stream: int = 7) -> list[Event]:
     """Make an op, its launch and its kernel: the op runs from 2 µs before the launch to 2 µs after it."""
     at = start - 5
@@ -90,16 +115,22 @@ def document(*events: Event | list[Event], **top: Any) -> bytes:
     return json.dumps({"schemaVersion": 1, "baseTimeNanoseconds": 0, **top, "traceEvents": rows}).encode()
 
 
-def tables(*events: Event | list[Event], **top: Any) -> dict[str, pl.DataFrame]:
-    """Load events typed by hand into tables."""
-    return tables_of(document(*events, **top), "hand.json")
+def tables(
+    *events: Event | list[Event], facts: Mapping[str, object] | None = None, **top: Any
+) -> dict[str, pl.DataFrame]:
+    """Load events typed by hand into tables, `facts` as if they lay beside the trace."""
+    return tables_of(document(*events, **top), "hand.json", facts)
 
 
 def run(
-    *events: Event | list[Event], selection: Selection | None = None, limits: Limits | None = None, **top: Any
+    *events: Event | list[Event],
+    facts: Mapping[str, object] | None = None,
+    selection: Selection | None = None,
+    limits: Limits | None = None,
+    **top: Any,
 ) -> Run:
-    """Open events typed by hand as a run."""
-    loaded = {name: frame.lazy() for name, frame in tables(*events, **top).items()}
+    """Open events typed by hand as a run, `facts` as if they lay beside the trace."""
+    loaded = {name: frame.lazy() for name, frame in tables(*events, facts=facts, **top).items()}
     return Run("hand.json", loaded, selection or Selection(), limits or Limits())
 
 
@@ -115,10 +146,14 @@ def only(steps: Iterable[int] = (), ranks: Iterable[int] = (), phases: Iterable[
 
 
 def ask(
-    question: str, *events: Event | list[Event], selection: Selection | None = None, **params: int | float | str
+    question: str,
+    *events: Event | list[Event],
+    facts: Mapping[str, object] | None = None,
+    selection: Selection | None = None,
+    **params: int | float | str,
 ) -> Table:
     """Answer a question about events typed by hand."""
-    with run(*events, selection=selection) as opened:
+    with run(*events, facts=facts, selection=selection) as opened:
         return opened.query(question, **params)
 
 

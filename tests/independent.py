@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import defaultdict
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ FRAMES = {"python_function"}
 CALLS = {"cuda_runtime", "cuda_driver", "Runtime", "mtia_runtime"}
 DEVICE = {"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"}
 ARROWS = {"s", "t", "f"}
+SIZES = ("Bytes", "Total Allocated", "Total Reserved")
 EPOCH_NS = 10**17
 
 
@@ -177,10 +178,28 @@ def ids_of_work(events: list[Event], works: list[Work]) -> list[tuple[Work, int]
     return [(work, number) for work, number in named if number in ops and 2 * repeated < len(named)]
 
 
-def allocator_totals(events: list[Event]) -> Counter[tuple[int, int, int]]:
-    """Count the allocator's rows by time in ns, bytes allocated and bytes reserved."""
-    rows = (event for event in events if event.get("name") == "[memory]" and "Total Allocated" in args(event))
-    return Counter((nanoseconds(row["ts"]), args(row)["Total Allocated"], args(row)["Total Reserved"]) for row in rows)
+class Sample(NamedTuple):
+    """A row of the allocator: its device's type and id, its time in ns, its size, and the totals after it."""
+
+    device: tuple[int | None, int | None]
+    time: int
+    size: int | None
+    allocated: int | None
+    reserved: int | None
+
+
+def allocator_rows(events: list[Event]) -> list[Sample]:
+    """Return the allocator's rows by time, those of one time in the file's order; what a row lacks is None."""
+    rows = [event for event in events if event.get("name") == "[memory]"]
+    samples = [
+        Sample(
+            (args(row).get("Device Type"), args(row).get("Device Id")),
+            nanoseconds(row["ts"]),
+            *map(args(row).get, SIZES),
+        )
+        for row in rows
+    ]
+    return sorted(samples, key=lambda sample: sample.time)
 
 
 def backward_arrows(events: list[Event]) -> list[tuple[Point, Point]]:

@@ -33,11 +33,19 @@ POLARS = {
     "VARCHAR": pl.String(),
     "BOOLEAN": pl.Boolean(),
     "DOUBLE": pl.Float64(),
+    "MAP(VARCHAR, VARCHAR)": pl.List(pl.Struct({"key": pl.String, "value": pl.String})),
 }
+DEVICES: dict[tuple[int | None, int | None], str] = {
+    (0, -1): "cpu",
+    (1, 0): "cuda:0",
+    (1, 1): "cuda:1",
+    (6, 0): "hip:0",
+}
+"""Devices of the allocator, as PyTorch numbers and names them."""
 NAMELESS = {
     *("a100-sam-compile", "a100-sam-math", "a100-sam-sdpa", "gpu-sampled-rank0", "gpu-sampled-rank1"),  # correlations
     *("v100-training-memory", "h100-ddp-small", "large-integer", "legacy-categories", "mi210-gpu-only"),
-    *("cpu-only", "mtia-inference", "no-rank", "decoder-cpu-train"),  # no device work
+    *("cpu-only", "mtia-inference", "no-rank", "train"),  # no device work
 }
 """Traces whose device work carries no id of a recorded op."""
 ARROWS = {
@@ -78,14 +86,15 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 def test_every_event_is_a_row_or_an_arrow(case: Case) -> None:
     arrows = sum(event.get("ph") in independent.ARROWS for event in case.raw)
-    rows = (case.events.ops, case.events.frames, case.events.runtime, case.events.device, case.events.other)
+    names = ("ops", "frames", "runtime", "device", "memory", "other")
+    rows = (getattr(case.events, name) for name in names)
     assert sum(frame.height for frame in rows) + arrows == len(case.raw)
     assert case.tables["trace"]["events"].item() == len(case.raw)
 
 
 def test_every_event_is_in_one_table_or_an_arrow(case: Case) -> None:
     arrows = sum(event.get("ph") in independent.ARROWS for event in case.raw)
-    names = ("op", "frame", "launch", "kernel", "other_event")
+    names = ("op", "frame", "launch", "kernel", "memory_sample", "other_event")
     assert sum(case.tables[name].height for name in names) + arrows == len(case.raw)
 
 
@@ -150,10 +159,20 @@ def test_work_adds_up_to_the_same_total_however_it_is_grouped(case: Case) -> Non
     assert list(totals.values()) == [total] * (len(GROUPS) if counts[0] else 0)
 
 
-def test_the_allocator_s_totals_are_those_of_the_file(case: Case) -> None:
-    columns = (pl.col("time_ns") + case.origin, "allocated_bytes", "reserved_bytes")
-    found = Counter(case.tables["memory_sample"].select(columns).iter_rows())
-    assert found == independent.allocator_totals(case.raw)
+def test_the_allocator_s_totals_are_those_of_the_file_in_its_order(case: Case) -> None:
+    samples = case.tables["memory_sample"]
+    assert samples["sample_id"].to_list() == list(range(samples.height))
+    found = samples.select("device", pl.col("time_ns") + case.origin, "allocated_bytes", "reserved_bytes").rows()
+    expected = independent.allocator_rows(case.raw)
+    assert found == [(DEVICES[row.device], row.time, row.allocated, row.reserved) for row in expected]
+
+
+def test_every_allocator_row_with_an_address_is_one_end_of_a_lifetime(case: Case) -> None:
+    ends = case.tables["allocation"].select("start_sample_id", "end_sample_id")
+    found = sorted(sample_id for row in ends.iter_rows() for sample_id in row if sample_id is not None)
+    events = [event for event in case.raw if event.get("name") == "[memory]"]
+    addressed = sum("Addr" in independent.args(event) for event in events)
+    assert len(found) == len(set(found)) == addressed
 
 
 def test_parents_contain_the_start_of_their_children(case: Case) -> None:
@@ -202,7 +221,10 @@ def test_the_tables_are_those_of_the_schema(case: Case) -> None:
     assert {name: dict(frame.schema) for name, frame in case.tables.items()} == promised
 
 
-@pytest.mark.parametrize("name", ["h100-bert-small.json.gz", "mi250-training.json.gz", "cpu-only.json.gz"])
+@pytest.mark.parametrize(
+    "name",
+    ["h100-bert-small.json.gz", "mi300x-bert-small.json.gz", "mi250-training.json.gz", "cpu-only.json.gz"],
+)
 def test_the_order_of_a_real_trace_s_events_does_not_matter(traces: Path, name: str) -> None:
     data = (traces / name).read_bytes()
     document = msgspec.json.decode(unpack(data, name), type=dict[str, msgspec.Raw])
@@ -210,9 +232,8 @@ def test_the_order_of_a_real_trace_s_events_does_not_matter(traces: Path, name: 
     random.Random(7).shuffle(events)
     shuffled = tables_of(msgspec.json.encode({**document, "traceEvents": events}), name)
     for table, frame in tables_of(data, name).items():
-        is_ordered = table not in {"other_event", "memory_sample"}  # no ids: rows of one moment keep the file's order
         assert_frame_equal(
             frame.drop("source_sha256", strict=False),
             shuffled[table].drop("source_sha256", strict=False),
-            check_row_order=is_ordered,
+            check_row_order=table != "other_event",  # no ids: rows of one moment keep the file's order
         )

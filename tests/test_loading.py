@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from tests.build import document, kernel, launch, op
+from tests.build import document, kernel, launch, op, recorded_step
 from tracekit import __version__, bundle, loading
 from tracekit.bundle import Bundle
 from tracekit.errors import TracekitError
@@ -350,3 +350,134 @@ def test_a_fault_in_the_source_leaves_the_old_output(trace: Path) -> None:
     with pytest.raises(TracekitError, match="cut off"):
         load(trace, "run.tkb", overwrite=True)
     assert (trace.parent / "run.tkb").read_bytes() == old
+
+
+CAPTURED = document(recorded_step(0, 0, 50), op("aten::mm", 1, 10))
+FACTS = {"steps": [{"number": 0, "lengths": [3, 4], "padded_length": 4}], "torch_version": "2.13.0", "extra": [1]}
+
+
+def captured(path: Path, facts: dict[str, object] | None = None, **raw: bytes) -> Path:
+    """Write a bundle as `tracekit capture` does: a trace, facts, no tables. `raw` names other traces."""
+    traces = {f"raw/{name}.json.gz": gzip.compress(data) for name, data in (raw or {"trace": CAPTURED}).items()}
+    bundle.write(path, traces, facts=FACTS if facts is None else facts, tool_version=__version__, overwrite=True)
+    return path
+
+
+def lengths(tables: Mapping[str, pl.LazyFrame]) -> list[list[int]]:
+    found: list[list[int]] = tables["batch"].collect()["lengths"].to_list()
+    return found
+
+
+def test_a_captured_bundle_answers_through_the_cache_with_its_facts(tmp_path: Path, cache: Path) -> None:
+    run = captured(tmp_path / "c.tkb")
+    before = run.read_bytes()
+    said, tables = opened(run)
+    assert said == ["loading c.tkb"]
+    assert lengths(tables) == [[3, 4]]
+    assert tables["trace"].collect()["torch_version"].to_list() == ["2.13.0"]
+    said, again = opened(run)
+    assert said == []
+    assert lengths(again) == [[3, 4]]
+    assert run.read_bytes() == before
+    only_file(cache)
+
+
+def test_other_facts_beside_the_same_trace_are_another_run(tmp_path: Path) -> None:
+    run = captured(tmp_path / "c.tkb")
+    opened(run)
+    captured(run, {"steps": [{"number": 0, "lengths": [1, 1, 1, 1], "padded_length": 4}]})
+    said, tables = opened(run)
+    assert said == ["loading c.tkb"]
+    assert lengths(tables) == [[1, 1, 1, 1]]
+
+
+def test_a_captured_bundle_without_facts_is_a_trace(tmp_path: Path) -> None:
+    bundle.write(tmp_path / "c.tkb", {"raw/t.json.gz": gzip.compress(TRACE)}, tool_version=__version__)
+    _, tables = opened(tmp_path / "c.tkb")
+    assert names(tables) == ["aten::mm"]
+    assert lengths(tables) == []
+    load(tmp_path / "c.tkb", tmp_path / "out.tkb")
+    assert Bundle.open(tmp_path / "out.tkb").facts == {}
+    assert "facts.json" not in Bundle.open(tmp_path / "out.tkb").names()
+
+
+@pytest.mark.parametrize("keep_raw", [False, True])
+def test_loading_a_captured_bundle_adds_tables_and_keeps_its_facts(
+    tmp_path: Path, cache: Path, *, keep_raw: bool
+) -> None:
+    run = captured(tmp_path / "c.tkb")
+    done = load(run, tmp_path / "out.tkb", keep_raw=keep_raw)
+    assert done == Loaded(tmp_path / "out.tkb", "c.tkb", events=2, kernels=0, problems=0)
+    written = Bundle.open(tmp_path / "out.tkb")
+    assert all(check.ok for check in bundle.verify(tmp_path / "out.tkb"))
+    assert written.facts == FACTS
+    assert [gzip.decompress(written.read(name)) for name in written.names("raw/")] == [CAPTURED] * keep_raw
+    assert written.manifest.left_out.keys() == (set() if keep_raw else {"raw"})
+    said, tables = opened(tmp_path / "out.tkb")
+    assert said == []
+    assert lengths(tables) == [[3, 4]]
+    assert not cache.exists()
+    with pytest.raises(TracekitError, match=r"out\.tkb is a bundle already"):
+        load(tmp_path / "out.tkb", tmp_path / "again.tkb")
+
+
+def test_a_loaded_bundle_holds_what_the_cache_holds(tmp_path: Path) -> None:
+    run = captured(tmp_path / "c.tkb")
+    load(run, tmp_path / "out.tkb")
+    _, cached = opened(run)
+    _, loaded = opened(tmp_path / "out.tkb")
+    assert cached.keys() == loaded.keys()
+    for name, frame in cached.items():
+        assert_frame_equal(frame.collect(), loaded[name].collect())
+
+
+def test_a_captured_bundle_is_never_written_over_by_its_own_tables(tmp_path: Path) -> None:
+    run = captured(tmp_path / "c.tkb")
+    before = run.read_bytes()
+    with pytest.raises(TracekitError, match=r"c\.tkb is the trace itself"):
+        load(run, run, overwrite=True)
+    assert run.read_bytes() == before
+
+
+def test_a_bundle_of_several_traces_is_refused(tmp_path: Path, cache: Path) -> None:
+    run = captured(tmp_path / "c.tkb", rank0=TRACE, rank1=OTHER)
+    for attempt in (lambda: load(run, tmp_path / "out.tkb"), lambda: open_tables(run)):
+        with pytest.raises(TracekitError, match=r"c\.tkb holds 2 traces and no tables: this version reads one trace"):
+            attempt()
+    assert not cache.exists()
+    assert not (tmp_path / "out.tkb").exists()
+
+
+def test_a_bundle_of_neither_trace_nor_tables_is_not_loaded(tmp_path: Path) -> None:
+    bundle.write(tmp_path / "c.tkb", {}, facts=FACTS, tool_version=__version__)
+    with pytest.raises(TracekitError, match="holds 0 traces and no tables"):
+        load(tmp_path / "c.tkb", tmp_path / "out.tkb")
+
+
+BAD_FACTS = {
+    "a length is negative": b'{"steps": [{"number": 0, "lengths": [-1]}]}',
+    "steps are no list": b'{"steps": 7}',
+    "a list": b"[1]",
+    "text": b'"facts"',
+    "null": b"null",
+    "cut": b'{"steps": [',
+}
+
+
+@pytest.mark.parametrize("fault", BAD_FACTS)
+def test_bad_facts_are_one_line_and_leave_nothing_behind(tmp_path: Path, cache: Path, fault: str) -> None:
+    entries = {"raw/t.json.gz": gzip.compress(CAPTURED), "facts.json": BAD_FACTS[fault]}
+    bundle.write(tmp_path / "c.tkb", entries, tool_version=__version__)
+    for attempt in (lambda: load(tmp_path / "c.tkb", tmp_path / "out.tkb"), lambda: open_tables(tmp_path / "c.tkb")):
+        with pytest.raises(TracekitError, match=r"facts\.json") as caught:
+            attempt()
+        assert "\n" not in str(caught.value)
+    assert not cache.exists()
+    assert not (tmp_path / "out.tkb").exists()
+
+
+def test_a_captured_trace_that_is_none_is_refused(tmp_path: Path, cache: Path) -> None:
+    run = captured(tmp_path / "c.tkb", trace=b"{")
+    with pytest.raises(TracekitError, match="cut off"):
+        open_tables(run)
+    assert not cache.exists()

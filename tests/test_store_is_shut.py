@@ -336,11 +336,11 @@ ENDLESS = [
 
 @pytest.mark.parametrize("sql", ENDLESS)
 def test_a_query_that_never_ends_is_stopped_and_the_next_one_is_answered(sql: str) -> None:
-    with Store({"kernel": KERNELS.lazy()}, limits=Limits(seconds=0.3)) as opened:
+    with Store({"kernel": KERNELS.lazy()}, limits=Limits(seconds=1)) as opened:
         with pytest.raises(TracekitError) as caught:
             opened.ask(sql, {"n": 10**12} if "$n" in sql else None)
         assert str(caught.value) == snapshot(
-            "the query ran longer than 0.3 s and was stopped: ask for less, or raise --timeout"
+            "the query ran longer than 1 s and was stopped: ask for less, or raise --timeout"
         )
         assert opened.ask("select count(*) from kernel").item() == 3
 
@@ -369,8 +369,8 @@ def test_a_query_that_wants_all_memory_is_stopped_and_the_next_one_is_answered(s
 
 
 def test_a_query_within_its_limits_is_not_stopped_by_those_before_it() -> None:
-    with Store({"kernel": KERNELS.lazy()}, limits=Limits(seconds=0.2)) as opened:
-        for _ in range(5):
+    with Store({"kernel": KERNELS.lazy()}, limits=Limits(seconds=2)) as opened:
+        for _ in range(2):
             with pytest.raises(TracekitError, match="ran longer"):
                 opened.ask("select sleep_ms(60000)")
             assert opened.ask("select sleep_ms(50), count(*) from kernel").row(0)[1] == 3

@@ -19,13 +19,13 @@ import platformdirs
 import polars as pl
 
 from tracekit import __version__, bundle
-from tracekit.attention import give_meaning
+from tracekit.attention import give_meaning, read_facts
 from tracekit.errors import TracekitError
 from tracekit.ingest import read_bytes, read_file
 from tracekit.link import link
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 _CACHE_BYTES = 4 * 2**30
 
@@ -41,32 +41,57 @@ class Loaded:
     problems: int
 
 
-def tables_of(data: bytes, name: str) -> dict[str, pl.DataFrame]:
+@dataclass(frozen=True)
+class Source:
+    """A trace's bytes as they lie on disk, its name, that of its own file, and the facts recorded beside it."""
+
+    data: bytes
+    name: str
+    file_name: str
+    facts: dict[str, object]
+
+
+def tables_of(data: bytes, name: str, facts: Mapping[str, object] | None = None) -> dict[str, pl.DataFrame]:
     """Read one trace from bytes and return its tables by name, ready to be written. Raises TracekitError."""
-    return give_meaning(link(read_bytes(data, name)))
+    known = read_facts(facts) if facts else None
+    return give_meaning(link(read_bytes(data, name)), known)
+
+
+def _source(path: Path) -> Source:
+    """Read a trace, or the one trace inside a bundle that holds no tables yet."""
+    if not bundle.is_bundle(path):
+        return Source(read_file(path), path.name, path.name, {})
+    opened = bundle.Bundle.open(path)
+    raw = opened.names("raw/")
+    if opened.names("tables/"):
+        raise TracekitError(f"{path} is a bundle already", "query it as it is")
+    if len(raw) != 1:
+        raise TracekitError(f"{path} holds {len(raw)} traces and no tables", "this version reads one trace a bundle")
+    return Source(opened.read(raw[0]), path.name, raw[0].removeprefix("raw/"), opened.facts)
 
 
 def load(source: Path | str, output: Path | str, *, keep_raw: bool = False, overwrite: bool = False) -> Loaded:
     """Load one trace file into a bundle at `output`.
 
-    With `keep_raw` the trace itself goes in too, gzipped. Raises TracekitError if the source is no trace, if it
-    is a bundle already, or if the output exists and `overwrite` is not given.
+    A bundle that was captured, and so holds a trace and facts but no tables, is loaded too; its facts are kept.
+    With `keep_raw` the trace itself goes in, gzipped. Raises TracekitError if the source is no trace, if it has
+    tables already, or if the output exists and `overwrite` is not given.
     """
     source, output = Path(source), Path(output)
     if os.path.lexists(output) and not overwrite:
         raise TracekitError(f"{output} exists", "choose another name, or give --force to replace it")
     if _is_one_file(source, output):
         raise TracekitError(f"{output} is the trace itself", "choose another name for the bundle")
-    if bundle.is_bundle(source):
-        raise TracekitError(f"{source} is a bundle already", "query it as it is")
-    data = read_file(source)
-    tables = tables_of(data, source.name)
+    found = _source(source)
+    tables = tables_of(found.data, found.name, found.facts)
     entries = {f"tables/{name}.parquet": _parquet(frame) for name, frame in tables.items()}
     left_out = {"raw": "not asked for; load with --keep-raw to keep the trace"}
     if keep_raw:
-        entries |= _raw_entry(data, source.name)
+        entries |= _raw_entry(found.data, found.file_name)
         left_out = {}
-    bundle.write(output, entries, left_out=left_out, tool_version=__version__, overwrite=overwrite)
+    bundle.write(
+        output, entries, facts=found.facts or None, left_out=left_out, tool_version=__version__, overwrite=overwrite
+    )
     return Loaded(
         output,
         source.name,
@@ -98,7 +123,7 @@ def _raw_entry(data: bytes, name: str) -> dict[str, bytes]:
 
 
 def open_tables(path: Path, say: Callable[[str], None] = lambda _: None) -> dict[str, pl.LazyFrame]:
-    """Return the tables of a run: those of a bundle, or those of a raw trace, loaded once and cached.
+    """Return the tables of a run: those of a bundle, or those of a trace, raw or captured, loaded once and cached.
 
     `say` is told when a trace is loaded. Raises TracekitError if the path is neither.
     """
@@ -107,7 +132,9 @@ def open_tables(path: Path, say: Callable[[str], None] = lambda _: None) -> dict
     except (OSError, ValueError) as error:
         raise TracekitError(f"{path}: no such file", "check the path") from error
     if bundle.is_bundle(path) or path.suffix == ".tkb":
-        return _tables_in(bundle.Bundle.open(path))
+        opened = bundle.Bundle.open(path)
+        if opened.names("tables/") or not opened.names("raw/"):
+            return _tables_in(opened)
     cached = _cached(path)
     if os.path.lexists(cached):
         try:
@@ -138,7 +165,8 @@ def _tables_in(opened: bundle.Bundle) -> dict[str, pl.LazyFrame]:
 
 
 def _load_and_cache(path: Path, cached: Path, say: Callable[[str], None]) -> dict[str, pl.LazyFrame]:
-    tables = tables_of(read_file(path), path.name)
+    found = _source(path)
+    tables = tables_of(found.data, found.name, found.facts)
     entries = {f"tables/{name}.parquet": _parquet(frame) for name, frame in tables.items()}
     left_out = {"raw": "a cached copy"}
     try:

@@ -3,7 +3,7 @@
 -- Columns that end in _json, input_dims, input_types, input_strides, concrete_inputs, grid and block hold JSON
 -- text: read them with the JSON functions, for example input_dims->0.
 
-create table trace (trace_id bigint, rank bigint, world_size bigint, source_name varchar, source_sha256 varchar, events bigint, dialect varchar, device_name varchar, device_count bigint, sm_count bigint, compute_capability varchar, torch_version varchar, start_unix_ns bigint, dur_ns bigint, has_device boolean, has_shapes boolean, has_stacks boolean, has_modules boolean, has_memory boolean, truncated boolean);
+create table trace (trace_id bigint, rank bigint, world_size bigint, source_name varchar, source_sha256 varchar, events bigint, dialect varchar, device_name varchar, device_count bigint, sm_count bigint, compute_capability varchar, torch_version varchar, start_unix_ns bigint, dur_ns bigint, has_device boolean, has_shapes boolean, has_stacks boolean, has_modules boolean, has_memory boolean, truncated boolean, unprofiled_step_ns bigint);
 comment on table trace is 'One profiler output file: one process, one rank.';
 comment on column trace.trace_id is 'Id of the trace within the run.';
 comment on column trace.rank is 'Rank in torch.distributed, as the trace says; null where it does not.';
@@ -25,6 +25,7 @@ comment on column trace.has_stacks is 'Whether Python frames were recorded (with
 comment on column trace.has_modules is 'Whether nn.Module rows were recorded (with_stack).';
 comment on column trace.has_memory is 'Whether allocator rows were recorded (profile_memory).';
 comment on column trace.truncated is 'Whether the file was cut off and read only in part.';
+comment on column trace.unprofiled_step_ns is 'Median host time of a step without the profiler, from facts.';
 
 create table step (step_id bigint, trace_id bigint, number bigint, name varchar, start_ns bigint, dur_ns bigint, is_partial boolean, is_cold boolean);
 comment on table step is 'The profiler''s steps; one row for the whole trace where none was marked.';
@@ -195,45 +196,57 @@ comment on column collective.kernel_id is 'Its device work.';
 comment on column collective.start_ns is 'Start.';
 comment on column collective.dur_ns is 'Duration, waiting for other ranks included.';
 
-create table allocation (allocation_id bigint, trace_id bigint, device varchar, address bigint, bytes bigint, start_ns bigint, end_ns bigint, op_id bigint, free_op_id bigint, module_id bigint, frame_id bigint, phase varchar, role varchar, category varchar, category_reason varchar);
-comment on table allocation is 'Lifetimes of memory. This version does not fill it.';
+create table allocation (allocation_id bigint, trace_id bigint, device varchar, address bigint, bytes bigint, start_ns bigint, end_ns bigint, start_sample_id bigint, end_sample_id bigint, step_id bigint, op_id bigint, free_op_id bigint, module_id bigint, frame_id bigint, phase varchar, role varchar, category varchar, category_reason varchar);
+comment on table allocation is 'Lifetimes of memory, from allocator rows; needs profile_memory.';
 comment on column allocation.allocation_id is 'Id of the allocation.';
 comment on column allocation.trace_id is 'Trace it belongs to.';
 comment on column allocation.device is 'Device, such as cuda:0.';
 comment on column allocation.address is 'Address.';
 comment on column allocation.bytes is 'Size as the allocator rounded it.';
-comment on column allocation.start_ns is 'When it was made.';
+comment on column allocation.start_ns is 'When it was made; null where that was before the recording.';
 comment on column allocation.end_ns is 'When it was freed; null where it outlived the recording.';
+comment on column allocation.start_sample_id is 'memory_sample after it was made; null where that was before the recording.';
+comment on column allocation.end_sample_id is 'memory_sample after it was freed; null where it outlived the recording. It is live from start_sample_id up to, not including, this one.';
+comment on column allocation.step_id is 'Step in which the op that made it started.';
 comment on column allocation.op_id is 'Op that made it.';
 comment on column allocation.free_op_id is 'Op that freed it.';
 comment on column allocation.module_id is 'nn.Module that made it.';
 comment on column allocation.frame_id is 'Python frame that made it.';
 comment on column allocation.phase is 'Phase in which it was made.';
 comment on column allocation.role is 'Role of the op that made it.';
-comment on column allocation.category is 'parameter, gradient, activation, ...';
+comment on column allocation.category is 'parameter, gradient, activation, ...; this version does not say.';
 comment on column allocation.category_reason is 'What the category was decided by.';
 
-create table memory_sample (trace_id bigint, device varchar, time_ns bigint, allocated_bytes bigint, reserved_bytes bigint);
+create table memory_sample (sample_id bigint, trace_id bigint, device varchar, time_ns bigint, allocated_bytes bigint, reserved_bytes bigint, args_json varchar);
 comment on table memory_sample is 'The allocator''s own totals after each of its rows; needs profile_memory.';
+comment on column memory_sample.sample_id is 'Id of the sample; samples are numbered in the order of the allocator''s calls.';
 comment on column memory_sample.trace_id is 'Trace it belongs to.';
 comment on column memory_sample.device is 'Device, such as cuda:0; cpu for host memory.';
 comment on column memory_sample.time_ns is 'Host time of the allocator call.';
-comment on column memory_sample.allocated_bytes is 'Bytes allocated after it.';
+comment on column memory_sample.allocated_bytes is 'Bytes allocated after it; null where the exporter wrote no totals.';
 comment on column memory_sample.reserved_bytes is 'Bytes the caching allocator held after it; 0 on the CPU.';
+comment on column memory_sample.args_json is 'Args without a column of their own, JSON.';
 
-create table batch (trace_id bigint, step_id bigint, ordinal bigint, sequences bigint, padded_length bigint, lengths bigint[], tokens bigint, source varchar);
-comment on table batch is 'True lengths of the sequences, from facts. This version does not fill it.';
+create table batch (trace_id bigint, step_id bigint, ordinal bigint, sequences bigint, padded_length bigint, lengths bigint[], tokens bigint, source varchar, mask_kind varchar, implementation varchar, useful_tokens bigint, computed_tokens bigint, useful_pairs bigint, computed_pairs bigint, pairs_status varchar);
+comment on table batch is 'True lengths of the sequences a step worked on, from facts that `tracekit capture` stores.';
 comment on column batch.trace_id is 'Trace it belongs to.';
 comment on column batch.step_id is 'Step it was used in.';
 comment on column batch.ordinal is 'Number of the batch within the step.';
 comment on column batch.sequences is 'Sequences.';
 comment on column batch.padded_length is 'Tokens a sequence after padding.';
 comment on column batch.lengths is 'True lengths.';
-comment on column batch.tokens is 'Sum of the true lengths.';
+comment on column batch.tokens is 'Sum of the true lengths: key tokens.';
 comment on column batch.source is 'Where the lengths come from.';
+comment on column batch.mask_kind is 'What the mask lets be seen: causal, causal_padding, padding or none.';
+comment on column batch.implementation is 'Attention implementation that ran; null where its calls differ or carry no shapes.';
+comment on column batch.useful_tokens is 'Query tokens that are real: all of lengths, or one a sequence in a decode step.';
+comment on column batch.computed_tokens is 'Query tokens that the linear layers computed, padding included.';
+comment on column batch.useful_pairs is 'Query-key pairs of real tokens under the mask, over all sequences, one head of one layer.';
+comment on column batch.computed_pairs is 'Query-key pairs that the implementation that ran computed, one head of one layer.';
+comment on column batch.pairs_status is 'Of computed_pairs: exact, estimated (a lower bound, tiles on the diagonal are computed whole) or not_derivable.';
 
 create table workload (workload_id bigint, trace_id bigint, label map(varchar, varchar), start_ns bigint, dur_ns bigint);
-comment on table workload is 'Labels of what was run, from facts. This version does not fill it.';
+comment on table workload is 'Labels of what was run, from facts.';
 comment on column workload.workload_id is 'Id of the workload.';
 comment on column workload.trace_id is 'Trace it belongs to.';
 comment on column workload.label is 'Name and value of each label.';

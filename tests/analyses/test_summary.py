@@ -70,7 +70,7 @@ kernels    50.0 % in 2 × gemm → top_kernels
 kernels    40.0 % in 1 × void pytorch_flash::flash_fwd_kernel<Fla…rnel_traits<128, 64>>(Flash_fwd_params) → top_kernels
 kernels    10.0 % in 1 × adamw → top_kernels
 device     0: idle 52.4 % of the 210 µs from first to last work → step_breakdown
-memory     cuda:0: peak 1.00 MiB allocated, 2.00 MiB reserved, at 150 µs
+memory     cuda:0: peak 1.00 MiB allocated, 2.00 MiB reserved, at 150 µs → memory_hotspots
 """)
 
 

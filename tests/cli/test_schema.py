@@ -30,11 +30,13 @@ def test_one_table_can_be_asked_for(tracekit: Callable[..., Said]) -> None:
     said = tracekit("schema", "memory_sample", "-f", "csv")
     assert said.out == snapshot("""\
 table,column,type,meaning
+memory_sample,sample_id,bigint,Id of the sample; samples are numbered in the order of the allocator's calls.
 memory_sample,trace_id,bigint,Trace it belongs to.
 memory_sample,device,varchar,"Device, such as cuda:0; cpu for host memory."
 memory_sample,time_ns,bigint,Host time of the allocator call.
-memory_sample,allocated_bytes,bigint,Bytes allocated after it.
+memory_sample,allocated_bytes,bigint,Bytes allocated after it; null where the exporter wrote no totals.
 memory_sample,reserved_bytes,bigint,Bytes the caching allocator held after it; 0 on the CPU.
+memory_sample,args_json,varchar,"Args without a column of their own, JSON."
 """)
 
 

@@ -144,8 +144,8 @@ def memory(**args: int) -> dict[str, Any]:
     return row | {"args": named | {key.replace("_", " "): value for key, value in args.items()}}
 
 
-def test_an_allocator_s_row_is_a_sample_and_is_kept_whole_too() -> None:
-    events = read(memory())
+def test_an_allocator_s_row_is_a_sample_and_no_other_event() -> None:
+    events = read(memory(Ev_Idx=9, finished=1, pool=4))
     assert events.memory.row(0, named=True) == {
         "ts_ns": 3500,
         "pid": "1",
@@ -155,9 +155,9 @@ def test_an_allocator_s_row_is_a_sample_and_is_kept_whole_too() -> None:
         "bytes": 32,
         "allocated_bytes": 96,
         "reserved_bytes": 128,
+        "args_json": '{"pool":4}',
     }
-    assert events.other.select("category", "name").row(0) == ("cpu_instant_event", "[memory]")
-    assert '"Addr": 64' in events.other["args_json"].item()
+    assert events.other.height == 0
 
 
 @pytest.mark.parametrize(
@@ -173,8 +173,9 @@ def test_allocator_rows_are_found_in_every_dialect() -> None:
     without_category = memory()
     del without_category["cat"]
     events = read(memory(), python_exporter, without_category)
-    assert events.memory.height == events.other.height == 3
-    assert set(events.other["category"]) == {"cpu_instant_event"}
+    assert events.memory.height == 3
+    assert events.memory.unique().height == 1
+    assert events.other.height == 0
     assert events.problems == ()
 
 
@@ -182,5 +183,13 @@ def test_an_allocator_s_row_without_args_is_kept() -> None:
     row = memory()
     del row["args"]
     events = read(row)
-    assert events.memory["allocated_bytes"].to_list() == [None]
-    assert events.other["args_json"].to_list() == [None]
+    assert events.memory.drop("device").rows() == [(3500, "1", "2", None, None, None, None, None)]
+    assert events.other.height == 0
+
+
+@pytest.mark.parametrize("time", [10**30, -(10**30)])
+def test_an_allocator_s_row_beyond_all_time_is_left_out_and_counted(time: int) -> None:
+    events = read(memory() | {"ts": time}, memory())
+    assert events.memory.height == 1
+    assert events.other.height == 0
+    assert problems(events) == {"time_beyond_int64": 1}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.build import annotation, document, event, frame, kernel, launch, op, step
+from tests.build import annotation, document, event, frame, kernel, launch, op, recorded_step, step
 from tracekit.ingest import read_bytes
 from tracekit.link import Linked, link
 from tracekit.link.phases import kind_of, phase_of, rules
@@ -250,6 +250,46 @@ def test_the_steps_of_2021_were_ops() -> None:
 def test_a_name_that_only_begins_like_a_step_is_none() -> None:
     names = ("ProfilerStep#", "ProfilerStep#x", "ProfilerStep#1 again", f"ProfilerStep#{'9' * 30}")
     assert steps(*(annotation(name, 0, 9) for name in names)) == [(None, 0, 9_000, False, False)]
+
+
+def test_the_recorder_s_marks_are_steps_with_its_numbers() -> None:
+    marks = [recorded_step(0, 0, 10), op("a", 1, 1), recorded_step(12, 10, 10), op("b", 11, 1)]
+    found = linked(*marks)
+    assert found.steps.select("number", "name", "start_ns", "dur_ns", "is_partial").rows() == [
+        (0, "tracekit|step=0", 0, 10_000, False),
+        (12, "tracekit|step=12", 10_000, 10_000, False),
+    ]
+    assert column(found.ops, "step_id") == {"tracekit|step=0": 0, "a": 0, "tracekit|step=12": 1, "b": 1}
+
+
+def test_the_recorder_s_marks_come_before_the_profiler_s() -> None:
+    found = linked(
+        step(3, 0, 30), recorded_step(0, 1, 9), op("a", 2, 1), op("between", 15, 1),
+        step(4, 30, 30), recorded_step(1, 31, 9), op("b", 32, 1), step(5, 60, 1),
+    )  # fmt: skip
+    assert found.steps["number"].to_list() == [0, 1]
+    rows = column(found.ops, "step_id")
+    assert (rows["a"], rows["between"], rows["b"]) == (0, None, 1)
+    assert column(found.ops, "kind")["ProfilerStep#3"] == "annotation"
+
+
+@pytest.mark.parametrize(
+    "name", ["tracekit|step=", "tracekit|step=x", "tracekit|step=-1", "tracekit|step=1 again", "tracekit|steps=1",
+             "my tracekit|step=1", f"tracekit|step={'9' * 19}", "tracekit"],
+)  # fmt: skip
+def test_a_name_that_is_only_like_the_recorder_s_mark_is_none(name: str) -> None:
+    assert [row[0] for row in steps(annotation(name, 0, 9), op("a", 1, 1))] == [None]
+    assert [row[0] for row in steps(annotation(name, 0, 9), *full(7, 20, 9))] == [7]
+
+
+def test_the_largest_number_of_a_mark_is_read() -> None:
+    assert [row[0] for row in steps(recorded_step(10**18 - 1, 0, 9))] == [10**18 - 1]
+
+
+def test_a_recorded_step_is_partial_where_it_was_cut_or_holds_nothing() -> None:
+    cut = annotation("tracekit|step=2", 20, 10, finished=False)
+    rows = steps(recorded_step(0, 0, 10), op("a", 1, 1), recorded_step(1, 10, 10), cut, op("c", 21, 1))
+    assert [(number, partial) for number, _, _, partial, _ in rows] == [(0, False), (1, True), (2, True)]
 
 
 def test_a_step_is_partial_where_it_was_cut_or_holds_nothing() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from syrupy.extensions.single_file import SingleFileSnapshotExtension
 
-from tests.build import trace_file
+import tracekit
 from tracekit import catalog
 from tracekit.errors import TracekitError
 from tracekit.render import notes_text, render
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
     from tracekit.run import Run
 
-SAMPLES = sorted((Path(__file__).parents[2] / "sample_traces").glob("*.json.gz"))
+SAMPLES = sorted((Path(__file__).parents[2] / "sample_traces").glob("*.tkb"))
 
 
 class _File(SingleFileSnapshotExtension):
     file_extension = "txt"
 
 
-@pytest.fixture(scope="module", params=SAMPLES, ids=lambda path: path.name.partition(".")[0])
+@pytest.fixture(scope="module", params=SAMPLES, ids=lambda path: path.stem)
 def sample(request: pytest.FixtureRequest) -> Iterator[Run]:
     """Open each sample in turn; pytest runs all tests on it before it opens the next."""
-    with trace_file(request.param) as opened:
+    with tracekit.open(request.param) as opened:
         yield opened
 
 

@@ -35,8 +35,16 @@ class Line(NamedTuple):
 
 
 def summarize(store: Store, name: str) -> Table:
-    """Return one line a topic: run, trust, steps, attention, the rest, phases, top kernels, device, memory."""
-    pages = (_run(store, name), _trust(store), _steps(store), _work(store), _device(store), _memory(store))
+    """Return one line a topic: run, trust, steps, attention, the rest, phases, kernels, padding, device, memory."""
+    pages = (
+        _run(store, name),
+        _trust(store),
+        _steps(store),
+        _work(store),
+        _padding(store),
+        _device(store),
+        _memory(store),
+    )
     lines = [line for page in pages for line in page]
     return Table("summary", pl.DataFrame(lines, schema=dict.fromkeys(_DOCS, pl.String), orient="row"), _DOCS)
 
@@ -95,6 +103,30 @@ def _steps(store: Store) -> Iterator[Line]:
     spread = f"median {p50}, {low} to {high}" if row["steps"] > 1 else p50
     cold = ", the first one cold" if row["cold"] else ""
     yield Line("steps", f"{row['steps']} of {spread} on the host{cold}", "step_breakdown")
+    yield from _recording_cost(store, row["p50"])
+
+
+def _recording_cost(store: Store, recorded_ns: float) -> Iterator[Line]:
+    """Say how much slower the steps were while they were recorded, where they were timed without that too."""
+    plain_ns = store.scalar("select median(unprofiled_step_ns) from trace")
+    if plain_ns:
+        plain = text(plain_ns, NANOSECONDS)
+        finding = f"a step took {recorded_ns / plain_ns:.2f} times the {plain} that it took without the profiler"
+        yield Line("recording", finding)
+
+
+def _padding(store: Store) -> Iterator[Line]:
+    row = store.ask(
+        """
+        select
+            1 - sum(useful_tokens) / nullif(sum(computed_tokens), 0) as tokens,
+            1 - sum(useful_pairs) / nullif(sum(computed_pairs), 0) as pairs
+        from batch where computed_tokens is not null
+        """
+    ).row(0, named=True)
+    if row["tokens"] is not None:
+        pairs = "" if row["pairs"] is None else f", {text(float(row['pairs']), FRACTION)} of attention pairs"
+        yield Line("padding", f"{text(float(row['tokens']), FRACTION)} of tokens{pairs}", "padding_waste")
 
 
 def _work(store: Store) -> Iterator[Line]:
@@ -185,4 +217,4 @@ def _memory(store: Store) -> Iterator[Line]:
     for device, peak, reserved, time_ns in rows.iter_rows():
         held = f", {text(reserved, BYTES)} reserved" if reserved else ""
         when = text(time_ns, NANOSECONDS)
-        yield Line("memory", f"{device}: peak {text(peak, BYTES)} allocated{held}, at {when}")
+        yield Line("memory", f"{device}: peak {text(peak, BYTES)} allocated{held}, at {when}", "memory_hotspots")

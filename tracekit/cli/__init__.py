@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from tracekit import __version__
-from tracekit.cli import bundle, load, query, schema, summary
+from tracekit.cli import bundle, capture, load, query, schema, summary
 from tracekit.errors import TracekitError
 
 
@@ -35,5 +35,5 @@ def main() -> None:
     """
 
 
-for _command in (load.load, query.query, schema.schema, summary.summary, bundle.bundle):
+for _command in (capture.capture, load.load, query.query, schema.schema, summary.summary, bundle.bundle):
     main.add_command(_command)

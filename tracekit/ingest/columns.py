@@ -159,6 +159,7 @@ def _memory_columns(rows: list[Row]) -> dict[str, Any]:
             field: [getattr(row.args, field) for row in rows]
             for field in ("address", "bytes", "allocated_bytes", "reserved_bytes")
         },
+        "args_json": [row.rest for row in rows],
     }
 
 
@@ -179,7 +180,8 @@ def _frame(columns: dict[str, Any], schema: dict[str, Any], notes: _Notes) -> pl
             made[name] = _series(columns[name], dtype, notes)
     frame = pl.DataFrame(made, schema=schema)
     if "dur_ns" not in schema:
-        return frame
+        notes.add("time_beyond_int64", frame["ts_ns"].null_count())
+        return frame.filter(pl.col("ts_ns").is_not_null())
     return _flag_durations(frame, notes) if "phase_letter" not in schema else frame
 
 

@@ -53,6 +53,7 @@ MEMORY = {
     "bytes": pl.Int64,
     "allocated_bytes": pl.Int64,
     "reserved_bytes": pl.Int64,
+    "args_json": pl.String,
 }
 OTHER = {**ROW, "category": pl.String, "phase_letter": pl.String, "args_json": pl.String}
 

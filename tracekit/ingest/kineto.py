@@ -139,8 +139,6 @@ def _sort(raws: list[Raw], metadata: dict[str, Raw]) -> Sorted:
                 categories[category] += 1
             other.append(OtherRow(event, category, text(event.args)))
         else:
-            if kind == "memory":  # addresses and sizes stay readable there
-                other.append(OtherRow(event, category or "cpu_instant_event", text(event.args)))
             args, rest = reader(kind).read(event.args)
             rows[kind].append(Row(event, args, rest))
     return Sorted(dict(rows), other, metadata, len(raws), flows, categories, unreadable)

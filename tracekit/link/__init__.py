@@ -12,6 +12,7 @@ import polars as pl
 from tracekit.ingest import Problem
 from tracekit.link.launches import as_other, link_kernels, link_launches, split_runtime
 from tracekit.link.linked import Linked
+from tracekit.link.memory import link_memory
 from tracekit.link.ops import find_modules, nest_frames, nest_ops, number, owners
 from tracekit.link.phases import add_phases, find_steps, inherit_modules, steps_of
 from tracekit.link.problems import noticed
@@ -45,8 +46,9 @@ def link(events: Events) -> Linked:
     kernels = number(shifted(events.device), "kernel_id", "device", "stream", "correlation")
     kernels = _place(link_kernels(kernels, launches, ops), launches, ops)
     other = pl.concat([shifted(events.other), as_other(calls)], how="diagonal")
+    memory = link_memory(shifted(events.memory), ops, frames)
     unix = events.recording.base_unix_ns
-    problems = (*events.problems, *noticed(ops, kernels, calls, events, crossings))
+    problems = (*events.problems, *memory.problems, *noticed(ops, kernels, calls, events, crossings))
     return Linked(
         events.recording,
         None if unix is None else unix + origin,
@@ -57,7 +59,8 @@ def link(events: Events) -> Linked:
         steps,
         launches,
         kernels,
-        shifted(events.memory),
+        memory.samples,
+        memory.allocations,
         other,
         problems,
     )

@@ -27,6 +27,7 @@ class Linked:
     steps: pl.DataFrame
     launches: pl.DataFrame
     kernels: pl.DataFrame
-    memory: pl.DataFrame
+    memory_samples: pl.DataFrame
+    allocations: pl.DataFrame
     other: pl.DataFrame
     problems: tuple[Problem, ...]

@@ -82,12 +82,13 @@ def find_steps(ops: pl.DataFrame, dur_ns: int) -> pl.DataFrame:
     A step is partial if it was unfinished when recording stopped or holds no op, and cold if it is the first
     of several and took much longer than the median of the others.
     """
-    marks = ops.filter(pl.col("name").str.contains(r"^ProfilerStep#[0-9]{1,18}$"))  # an op, not an annotation, in 2021
+    marks = _marks(ops)
     rows: list[tuple[int | None, str, int, int, bool]] = []
     parents = set(ops["parent_id"].drop_nulls().to_list())
     for mark in marks.select("op_id", "name", "start_ns", "dur_ns", "is_finished").iter_rows(named=True):
         partial = not mark["is_finished"] or mark["op_id"] not in parents
-        rows.append((int(mark["name"].partition("#")[2]), mark["name"], mark["start_ns"], mark["dur_ns"], partial))
+        number = int(mark["name"].replace("=", "#").rpartition("#")[2])
+        rows.append((number, mark["name"], mark["start_ns"], mark["dur_ns"], partial))
     rows = rows or [(None, "whole trace", 0, dur_ns, False)]
     steps = pl.DataFrame(
         rows,
@@ -101,6 +102,15 @@ def find_steps(ops: pl.DataFrame, dur_ns: int) -> pl.DataFrame:
         },
     )
     return steps.with_row_index("step_id").cast({"step_id": pl.Int64}).with_columns(_is_cold(steps))
+
+
+def _marks(ops: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows that mark steps: those of the first kind in phases.toml that the trace holds."""
+    for pattern in rules()["step"]["marks"]:  # an op, not an annotation, in 2021
+        marks = ops.filter(pl.col("name").str.contains(f"^(?:{pattern})$"))
+        if marks.height:
+            break
+    return marks
 
 
 def _is_cold(steps: pl.DataFrame) -> pl.Series:

@@ -40,6 +40,8 @@ def view(relation: Relation, source: str, present: set[str], selection: Selectio
 
 def _column(column: Column, present: set[str]) -> str:
     name = f'"{column.name}"'
+    if column.name in present and column.type.startswith("MAP"):  # Parquet has it as a list of keys and values
+        return f"map_from_entries(r.{name}) as {name}"
     return f"r.{name}" if column.name in present else f"null::{column.type} as {name}"
 
 
