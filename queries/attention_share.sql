@@ -10,7 +10,7 @@
 -- core_ns = "Scores, softmax and values, fused (attention.core) or not."
 -- core_frac = "core_ns over total_ns."
 -- rest_ns = "Work with any other role."
--- unlinked_ns = "The part of rest_ns that has no op and whose name does not say what it is."
+-- unlinked_ns = "The part of rest_ns that has no op and whose name does not tell its role."
 -- pieces = "Pieces of attention work: kernels, copies and sets, or CPU ops."
 --
 -- [[notes]]
@@ -29,6 +29,16 @@
 -- around a fused core, can't be told from other work. attention_ns is a lower bound. Record with
 -- with_stack=True.'''
 -- sql = "select 1 where not exists (select 1 from module)"
+--
+-- [[notes]]
+-- status = "estimated"
+-- text = '''The role of {0:.1f} % of the time is not known (other, unlinked), and attention may be
+-- in it: attention_ns is a lower bound.'''
+-- sql = '''
+-- select 100.0 * sum(dur_ns) filter (where role in ('other', 'unlinked')) / sum(dur_ns) as share
+-- from work
+-- having share >= 5
+-- '''
 -- ///
 with
     marked as (

@@ -24,7 +24,7 @@
 -- mean_ns = "Mean duration."
 -- p50_ns = "Median duration, a value that occurs."
 -- p99_ns = "99th percentile of the duration, a value that occurs."
--- per_step_ns = "total_ns over the number of steps it ran in; work outside steps is one more."
+-- per_step_ns = "Its time within steps over the number of steps it ran in; null where in none."
 --
 -- [[notes]]
 -- status = "info"
@@ -60,7 +60,7 @@ with
             end as module_class,
             case when list_contains(string_split($by, ','), 'op') then op_name end as op,
             case when list_contains(string_split($by, ','), 'family') then family end as family,
-            coalesce(step_id, -1) as step_id,
+            step_id,
             dur_ns
         from work
     )
@@ -77,7 +77,8 @@ select
     avg(dur_ns) as mean_ns,
     quantile_disc(dur_ns, 0.5) as p50_ns,
     quantile_disc(dur_ns, 0.99) as p99_ns,
-    sum(dur_ns) / count(distinct step_id) as per_step_ns
+    sum(dur_ns) filter (where step_id is not null)
+    / nullif(count(distinct step_id), 0) as per_step_ns
 from picked
 group by step, phase, role, module_class, op, family
 order by

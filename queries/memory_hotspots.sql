@@ -7,9 +7,7 @@
 -- top = { default = 30, doc = "Rows to return, 0 for all." }
 --
 -- [columns]
--- device = "Device whose peak it is."
 -- made = "When it was allocated: in the recording, or before it (or outside the selection)."
--- phase = "Phase in which it was allocated."
 -- role = "Role of the op that allocated it."
 -- module_class = "Class of the nn.Module that allocated it."
 -- op = "Op that allocated it; null where none was running."
@@ -17,6 +15,8 @@
 -- live_bytes = "Their bytes, as the allocator rounded them."
 -- share_frac = "live_bytes over all bytes allocated at the peak."
 -- largest_bytes = "The largest of them."
+-- phase = "Phase in which it was allocated."
+-- device = "Device whose peak it is."
 --
 -- [[notes]]
 -- status = "exact"
@@ -35,10 +35,8 @@
 -- t.time_ns / 1e6,
 -- coalesce(
 -- (
--- select first(o.name order by o.start_ns desc) from op as o
--- where
--- o.trace_id = t.trace_id and o.kind <> 'annotation' and o.start_ns <= t.time_ns
--- and o.start_ns + o.dur_ns > t.time_ns
+-- select o.name from allocation as a join op as o on o.op_id = a.op_id
+-- where a.start_sample_id = t.sample_id
 -- ),
 -- 'no op'
 -- )
@@ -109,16 +107,16 @@ with
         where live_bytes <> 0
     )
 select
-    t.device,
     c.made,
-    c.phase,
     c.role,
     c.module_class,
     c.op,
     c.allocations,
     c.live_bytes,
     c.live_bytes / nullif(t.allocated_bytes, 0) as share_frac,
-    c.largest_bytes
+    c.largest_bytes,
+    c.phase,
+    t.device
 from complete as c
 cross join top_sample as t
 order by c.live_bytes desc, c.role, c.module_class, c.op, c.phase, c.made

@@ -40,6 +40,20 @@
 -- '''
 --
 -- [[notes]]
+-- status = "warning"
+-- text = """Work runs {0:.1f} ms after its launch (median), {1:.0f} % of a step: a step's window
+-- holds work that earlier steps launched."""
+-- sql = '''
+-- with
+-- delays as (
+-- select median(k.start_ns - l.start_ns) as ns
+-- from kernel_of_any_step as k join launch as l on l.launch_id = k.launch_id
+-- ),
+-- windows as (select median(dur_ns) as ns from step where number is not null)
+-- select d.ns / 1e6, 100.0 * d.ns / w.ns from delays as d, windows as w where d.ns > 0.2 * w.ns
+-- '''
+--
+-- [[notes]]
 -- status = "info"
 -- text = "No ProfilerStep marks: the whole trace is taken as one step."
 -- sql = "select 1 from step where number is null limit 1"

@@ -20,7 +20,7 @@ with
             count(*) filter (where k.op_id is not null) as linked,
             count(*) filter (where l.launch_id is not null and k.start_ns < l.start_ns) as early,
             count(l.launch_id) as launched
-        from kernel as k
+        from kernel_of_any_step as k
         left join launch as l on l.launch_id = k.launch_id
         group by k.trace_id
     ),

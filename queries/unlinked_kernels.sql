@@ -28,7 +28,7 @@
 -- [[notes]]
 -- status = "exact"
 -- text = "Every piece of device work has an op."
--- sql = "select 1 where not exists (select 1 from kernel where op_id is null)"
+-- sql = "select 1 where not exists (select 1 from kernel_of_any_step where op_id is null)"
 --
 -- [[notes]]
 -- status = "info"

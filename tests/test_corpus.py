@@ -15,11 +15,13 @@ from polars.testing import assert_frame_equal
 from tests import independent
 from tests.conftest import ROOT, TRACES
 from tracekit.attention import give_meaning
+from tracekit.errors import TracekitError
 from tracekit.ingest import Events, read_bytes
 from tracekit.ingest.container import unpack
 from tracekit.link import link
 from tracekit.loading import tables_of
-from tracekit.store import Store, schema
+from tracekit.run import Run
+from tracekit.store import Limits, Selection, Store, schema
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -237,3 +239,15 @@ def test_the_order_of_a_real_trace_s_events_does_not_matter(traces: Path, name: 
             shuffled[table].drop("source_sha256", strict=False),
             check_row_order=table != "other_event",  # no ids: rows of one moment keep the file's order
         )
+
+
+def test_every_question_is_answered_or_says_what_the_run_lacks(case: Case) -> None:
+    tables = {name: rows.lazy() for name, rows in case.tables.items()}
+    with Run(case.name, tables, Selection(), Limits()) as opened:
+        assert opened.summary().frame.height >= 4
+        for row in opened.questions().frame.iter_rows(named=True):
+            if row["answerable"]:
+                assert opened.query(row["question"]).frame.columns
+            else:
+                with pytest.raises(TracekitError, match="is not derivable from this run"):
+                    opened.query(row["question"])

@@ -34,6 +34,17 @@ class Param:
     doc: str
     choices: tuple[str, ...] = ()
 
+    def read(self, value: object) -> int | float | str | bool:
+        """Return a value given as text, as a list of choices or in the default's type. Raises TracekitError."""
+        if isinstance(value, str):
+            return self.parse(value)
+        if self.choices and isinstance(value, (list, tuple)):
+            return self.parse(",".join(map(str, value)))
+        if type(value) is not type(self.default):
+            kind = type(self.default).__name__
+            raise TracekitError(f"parameter {self.name}: {value!r} is no {kind}", f"such as {self.default!r}")
+        return value
+
     def parse(self, text: str) -> int | float | str | bool:
         """Turn the text of a command line into the type of the default. Raises TracekitError if it doesn't fit."""
         if isinstance(self.default, bool):
@@ -83,8 +94,7 @@ class Question:
             known = ", ".join(self.params) or "none"
             raise TracekitError(f"{self.name} has no parameter {unknown[0]!r}", f"it takes: {known}")
         return {
-            name: param.parse(given[name]) if isinstance(given.get(name), str) else given.get(name, param.default)
-            for name, param in self.params.items()
+            name: param.read(given[name]) if name in given else param.default for name, param in self.params.items()
         }
 
 

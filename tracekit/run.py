@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 
+_WORTH_SAYING = 0.01
+"""Shares of device time below this are not worth a note on every answer."""
+
+
 class Run:
     """One run: answers questions and SQL about it. Use it as a context manager, or call `close`."""
 
@@ -98,24 +102,30 @@ class Run:
         """Return what every answer about this run has to say."""
         if not self._store.scalar("select bool_or(has_device) from trace"):
             return (Note("info", "No device was recorded: work is the self time of CPU ops."),)
-        share = self._store.scalar(
+        share, left_out = self._store.ask(
             """
-            select sum(dur_ns) filter (where op_id is null) / nullif(sum(dur_ns), 0) as share
-            from kernel having share >= 0.01
+            select
+                sum(dur_ns) filter (where op_id is null) / nullif(sum(dur_ns), 0),
+                sum(dur_ns) filter (where step_id is null) / nullif(sum(dur_ns), 0)
+            from kernel_of_any_step
             """
-        )
-        if share is None:
-            return ()
-        text = f"{100 * share:.1f} % of device time has no op in the trace (see unlinked_kernels)"
-        return (Note("warning", f"{text}: its roles come from kernel names alone."),)
+        ).row(0)
+        notes = []
+        if share is not None and share >= _WORTH_SAYING:
+            text = f"{100 * share:.1f} % of device time has no op in the trace (see unlinked_kernels)"
+            notes.append(Note("warning", f"{text}: its roles come from kernel names alone."))
+        if self._store.selection.steps and left_out is not None and left_out >= _WORTH_SAYING:
+            text = f"{100 * left_out:.1f} % of device time was launched in no recorded step"
+            notes.append(Note("warning", f"{text}: --steps leaves it out, but for what ran in a step's window."))
+        return tuple(notes)
 
 
 def open(  # noqa: A001 - the library's verb
     path: Path | str,
     *,
-    steps: Iterable[int] = (),
-    ranks: Iterable[int] = (),
-    phases: Iterable[str] = (),
+    steps: int | Iterable[int] = (),
+    ranks: int | Iterable[int] = (),
+    phases: str | Iterable[str] = (),
     limits: Limits | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Run:
@@ -124,7 +134,11 @@ def open(  # noqa: A001 - the library's verb
     `steps`, `ranks` and `phases` select the part that questions see; `say` hears of slow work. Raises
     TracekitError if the path is no run, or the selection names what the run has not.
     """
-    chosen = Selection(frozenset(steps), frozenset(ranks), frozenset(phases))
+    chosen = Selection(
+        frozenset([steps] if isinstance(steps, int) else steps),
+        frozenset([ranks] if isinstance(ranks, int) else ranks),
+        frozenset([phases] if isinstance(phases, str) else phases),
+    )
     if unknown := sorted(chosen.phases - set(PHASES)):
         raise TracekitError(f"there is no phase {unknown[0]!r}", f"choose from {', '.join(PHASES)}")
     path = Path(path)

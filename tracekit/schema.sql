@@ -18,7 +18,7 @@ comment on column trace.sm_count is 'Streaming multiprocessors (compute units on
 comment on column trace.compute_capability is 'Compute capability of the first device (gfx version on AMD), as major.minor.';
 comment on column trace.torch_version is 'PyTorch version, from the facts recorded beside the trace; a trace alone does not hold it.';
 comment on column trace.start_unix_ns is 'Wall-clock time of the first row, ns since 1970; null where the exporter wrote none.';
-comment on column trace.dur_ns is 'From the first row to the end of the last.';
+comment on column trace.dur_ns is 'From the first op, frame, call or device work to the end of the last; the profiler''s own span is not counted.';
 comment on column trace.has_device is 'Whether device work was recorded.';
 comment on column trace.has_shapes is 'Whether ops carry input shapes (record_shapes).';
 comment on column trace.has_stacks is 'Whether Python frames were recorded (with_stack).';

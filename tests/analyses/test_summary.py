@@ -61,7 +61,7 @@ def test_a_training_run_on_one_page() -> None:
     distributed = {"rank": 3, "world_size": 8}
     assert page(*training(), deviceProperties=properties, distributedInfo=distributed) == snapshot("""\
 run        hand.json · 1 trace of 8 ranks · NVIDIA H100 · 300 µs · 20 events
-trust      100.0 % of device time has an op, 100.0 % of time has a role (certain 50.0 %, likely 50.0 %) → trace_quality
+trust      100.0 % of device time has an op, the role of 100.0 % of time is known (certain 50.0 %, likely 50.0 %) → trace_quality
 steps      2 of median 150 µs, 100 µs to 200 µs on the host, the first one cold → step_breakdown
 attention  60.0 % of 100 µs device time: core 40.0 %, qkv_proj 20.0 % → attention_share
 the rest   mlp 30.0 %, optimizer 10.0 % → kernel_attribution
@@ -69,7 +69,7 @@ phases     forward 90.0 %, optimizer 10.0 % → attention_share
 kernels    50.0 % in 2 × gemm → top_kernels
 kernels    40.0 % in 1 × void pytorch_flash::flash_fwd_kernel<Fla…rnel_traits<128, 64>>(Flash_fwd_params) → top_kernels
 kernels    10.0 % in 1 × adamw → top_kernels
-device     0: idle 52.4 % of the 210 µs from first to last work → step_breakdown
+device     0: idle 52.4 % of the 210 µs from first to last work
 memory     cuda:0: peak 1.00 MiB allocated, 2.00 MiB reserved, at 150 µs → memory_hotspots
 """)
 
@@ -83,9 +83,9 @@ def test_a_run_without_a_device_on_one_page() -> None:
     ]
     assert page(*events, END) == snapshot("""\
 run        hand.json · 1 trace · CPU only · 170 µs · 5 events
-trust      50.0 % of time has a role (likely 100.0 %) → trace_quality
+trust      the role of 50.0 % of time is known (likely 50.0 %) → trace_quality
 steps      none marked: the whole trace is taken as one → step_breakdown
-attention  50.0 % of 100 µs CPU time in ops: core 30.0 %, other 20.0 % → attention_share
+attention  at least 50.0 % of 100 µs CPU time in ops: core 30.0 %, other 20.0 % → attention_share
 the rest   other 50.0 % → kernel_attribution
 ops        50.0 % in 1 × aten::mul → top_kernels
 ops        30.0 % in 1 × aten::_scaled_dot_product_flash_attention_for_cpu → top_kernels
@@ -97,7 +97,7 @@ ops        20.0 % in 1 × aten::scaled_dot_product_attention → top_kernels
 
 def test_a_recording_of_the_device_alone_says_that_nothing_has_an_op() -> None:
     assert line(page(kernel("mystery", 20, 10, 5), END), "trust") == snapshot(
-        "0.0 % of device time has an op, 0.0 % of time has a role → trace_quality"
+        "0.0 % of device time has an op, the role of 0.0 % of time is known → trace_quality"
     )
 
 
@@ -157,8 +157,8 @@ def test_each_device_has_its_line() -> None:
     )
     assert [text for text in found.splitlines() if text.startswith("device")] == snapshot(
         [
-            "device     0: idle 0.0 % of the 30.0 µs from first to last work → step_breakdown",
-            "device     1: idle 50.0 % of the 80.0 µs from first to last work → step_breakdown",
+            "device     0: idle 0.0 % of the 30.0 µs from first to last work",
+            "device     1: idle 50.0 % of the 80.0 µs from first to last work",
         ]
     )
 
@@ -175,5 +175,5 @@ def test_idle_time_is_that_of_counting_every_microsecond(pieces: list[tuple[int,
     running = {tick for start, length, _ in pieces for tick in range(start, start + length)}
     span = max(running) + 1 - min(running)
     idle, whole = text(1 - len(running) / span, FRACTION), text(1000 * span, NANOSECONDS)
-    expected = f"0: idle {idle} of the {whole} from first to last work → step_breakdown"
+    expected = f"0: idle {idle} of the {whole} from first to last work"
     assert line(page(*kernels), "device") == expected

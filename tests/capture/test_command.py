@@ -348,6 +348,7 @@ def test_without_torch_the_line_says_how_to_get_it(tmp_path: Path) -> None:
 
 INTERRUPTED = """
 import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background would ignore it
 import tracekit.capture.workloads as workloads
 work, calls = workloads.Sequences.step, []
 def step(self, number):

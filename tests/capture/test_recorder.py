@@ -23,8 +23,12 @@ FIRST_RECORDED = WARMUP + STEPS + 1
 
 
 def interrupt() -> None:
-    """Send the process what Ctrl-C sends."""
-    signal.raise_signal(signal.SIGINT)
+    """Send the process what Ctrl-C sends, and have it heard: a job in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def exhaust_memory() -> None:

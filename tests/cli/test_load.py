@@ -27,7 +27,7 @@ def test_load_writes_a_bundle_and_says_so_on_stderr(tracekit: Callable[..., Said
     assert (said.code, said.out) == (0, "")
     summary, warnings = said.err.splitlines()
     assert summary.startswith("train.tkb: 12 events, 4 pieces of device work, 0.0 MiB, ")
-    assert warnings == snapshot("1 warning: tracekit query train.tkb trace_quality")
+    assert warnings == snapshot("there are warnings: tracekit query train.tkb trace_quality")
     opened = Bundle.open(folder / "train.tkb")
     assert opened.names("raw/") == []
     assert opened.manifest.left_out == {"raw": "not asked for; load with --keep-raw to keep the trace"}
@@ -192,4 +192,4 @@ def test_events_that_cannot_be_read_are_told_of(tracekit: Callable[..., Said], f
     (folder / "odd.json").write_text(json.dumps(trace))
     said = tracekit("load", "odd.json", "-o", "odd.tkb")
     assert said.code == 0
-    assert said.err.splitlines()[1:] == ["1 warning: tracekit query odd.tkb trace_quality"]
+    assert said.err.splitlines()[1:] == ["there are warnings: tracekit query odd.tkb trace_quality"]

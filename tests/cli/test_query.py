@@ -99,8 +99,11 @@ def test_the_suffix_of_the_output_is_its_format(tracekit: Callable[..., Said], t
         said = tracekit("query", trace, TWO_COLUMNS, "-o", f"answer.{suffix}")
         assert (said.code, said.data) == (0, b"")
         assert (folder / f"answer.{suffix}").read_bytes().startswith(start)
-    tracekit("query", trace, TWO_COLUMNS, "-o", "answer.unheard-of")
-    assert (folder / "answer.unheard-of").read_text(encoding="utf-8") == tracekit("query", trace, TWO_COLUMNS).out
+    tracekit("query", trace, TWO_COLUMNS, "-o", "answer")
+    assert (folder / "answer").read_text(encoding="utf-8") == tracekit("query", trace, TWO_COLUMNS).out
+    refused = tracekit("query", trace, TWO_COLUMNS, "-o", "answer.xlsx")
+    assert refused.fault.startswith("answer.xlsx: no format has the suffix .xlsx: use .txt, .csv, ")
+    assert not (folder / "answer.xlsx").exists()
 
 
 def test_a_format_that_is_named_outdoes_the_suffix(tracekit: Callable[..., Said], trace: Path, folder: Path) -> None:
@@ -238,10 +241,9 @@ def test_a_run_must_be_given(tracekit: Callable[..., Said]) -> None:
         ),
         (
             ["top_kernels", "--steps", "4,9"],
-            "the run has no step 9: `select number from step` shows its steps; "
-            "a trace without ProfilerStep annotations has none",
+            "the run has no step 9: it has 4, 5",
         ),
-        (["top_kernels", "--ranks", "0"], "the run has no rank 0: `select rank from trace` shows its ranks"),
+        (["top_kernels", "--ranks", "0"], "the run has no rank 0: it has 1"),
         (["top_kernels", "--memory-limit", "lots"], "'lots' is no amount of memory: write it as 512MB or 4GB"),
         (["select 1", "--memory-limit", "0GB"], "'0GB' is no amount of memory: write it as 512MB or 4GB"),
         (["select 1", "-p", "a=1"], "SQL takes no parameters: write the values into the text"),

@@ -111,6 +111,8 @@ other,200000,100000,100000,100000
 forward,100000,60000,40000,0
 """)
     assert notes(table) == snapshot("""\
+estimated: The role of 33.3 % of the time is not known (other, unlinked), and attention may be in
+it: attention_ns is a lower bound.
 warning: 66.7 % of device time has no op in the trace (see unlinked_kernels): its roles come from
 kernel names alone.
 """)
@@ -140,7 +142,11 @@ phase,total_ns,attention_ns,core_ns,pieces
 all,100000,50000,30000,2
 forward,100000,50000,30000,2
 """)
-    assert notes(table) == snapshot("info: No device was recorded: work is the self time of CPU ops.\n")
+    assert notes(table) == snapshot("""\
+estimated: The role of 50.0 % of the time is not known (other, unlinked), and attention may be in
+it: attention_ns is a lower bound.
+info: No device was recorded: work is the self time of CPU ops.
+""")
 
 
 def test_attention_and_rest_are_the_total() -> None:

@@ -58,10 +58,10 @@ def host() -> list[Event]:
 
 def test_what_is_live_at_the_peak_is_listed_by_who_made_it() -> None:
     assert csv(ask("memory_hotspots", two_steps())) == snapshot("""\
-device,made,phase,role,module_class,op,allocations,live_bytes,share_frac,largest_bytes
-cuda:0,before it,-,-,-,-,-,1000,0.5882352941176471,-
-cuda:0,in the recording,forward,mlp,LlamaMLP,aten::mm,2,400,0.23529411764705882,300
-cuda:0,in the recording,forward,other,-,aten::_softmax,1,300,0.17647058823529413,300
+made,role,module_class,op,allocations,live_bytes,share_frac,largest_bytes,phase,device
+before it,-,-,-,-,1000,0.5882352941176471,-,-,cuda:0
+in the recording,mlp,LlamaMLP,aten::mm,2,400,0.23529411764705882,300,forward,cuda:0
+in the recording,other,-,aten::_softmax,1,300,0.17647058823529413,300,forward,cuda:0
 """)
 
 
@@ -77,9 +77,9 @@ info: No device was recorded: work is the self time of CPU ops.
 def test_nothing_older_is_no_row_and_no_note() -> None:
     table = ask("memory_hotspots", op("aten::mm", 0, 10), memory(1, 64, 100, 100), memory(20, 128, 5, 105))
     assert csv(table) == snapshot("""\
-device,made,phase,role,module_class,op,allocations,live_bytes,share_frac,largest_bytes
-cuda:0,in the recording,forward,other,-,aten::mm,1,100,0.9523809523809523,100
-cuda:0,in the recording,other,-,-,-,1,5,0.047619047619047616,5
+made,role,module_class,op,allocations,live_bytes,share_frac,largest_bytes,phase,device
+in the recording,other,-,aten::mm,1,100,0.9523809523809523,100,forward,cuda:0
+in the recording,-,-,-,1,5,0.047619047619047616,5,other,cuda:0
 """)
     assert notes(table) == snapshot("""\
 exact: cuda:0 peaks at 105 bytes, 0.020 ms after the start, in no op.
@@ -126,8 +126,8 @@ cuda:1,in the recording,-,5,0.0024937655860349127
 def test_the_cpu_is_a_device_too() -> None:
     table = ask("memory_hotspots", two_steps(), host(), device="cpu")
     assert csv(table) == snapshot("""\
-device,made,phase,role,module_class,op,allocations,live_bytes,share_frac,largest_bytes
-cpu,in the recording,forward,other,-,aten::arange,1,40,1.0,40
+made,role,module_class,op,allocations,live_bytes,share_frac,largest_bytes,phase,device
+in the recording,other,-,aten::arange,1,40,1.0,40,forward,cpu
 """)
     assert notes(table) == snapshot("""\
 exact: cpu peaks at 40 bytes, 0.082 ms after the start, in aten::arange.
@@ -152,7 +152,7 @@ def test_a_peak_of_nothing_has_no_share() -> None:
     assert table.frame.height == 0
     assert notes(table) == snapshot("""\
 info: Nothing in the run, or in the selected part of it, matches.
-exact: cuda:0 peaks at 0 bytes, 0.001 ms after the start, in aten::mm.
+exact: cuda:0 peaks at 0 bytes, 0.001 ms after the start, in no op.
 info: No device was recorded: work is the self time of CPU ops.
 """)
 

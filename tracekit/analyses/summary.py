@@ -24,6 +24,8 @@ _DOCS = {
 }
 _MOST_PARTS = 7
 _SMALLEST_SHARE = 0.0005
+_UNKNOWN_SHARE = 0.05
+"""With more time than this whose role is not known, attention's share is a lower bound."""
 
 
 class Line(NamedTuple):
@@ -78,8 +80,8 @@ def _trust(store: Store) -> Iterator[Line]:
     known, total = int(sure["ns"].sum() or 0), store.scalar("select sum(dur_ns)::bigint from work")
     parts = [] if linked is None else [f"{text(float(linked), FRACTION)} of device time has an op"]
     if total:
-        how = f" ({_parts(sure, known)})" if known else ""
-        parts.append(f"{text(known / total, FRACTION)} of time has a role{how}")
+        sureness = f" ({_parts(sure, total)})" if known else ""
+        parts.append(f"the role of {text(known / total, FRACTION)} of time is known{sureness}")
     yield Line("trust", ", ".join(parts) or "nothing to judge", "trace_quality")
 
 
@@ -152,9 +154,11 @@ def _attention(store: Store, roles: pl.DataFrame, total: int, what: str) -> str:
     has_modules = store.holds("module", "module_id")
     if not roles.height:
         return f"none in {of}" if has_modules else f"none found in {of}; without nn.Module rows only fused attention is"
+    unknown = store.scalar("select sum(dur_ns)::bigint from work where role in ('other', 'unlinked')") or 0
+    least = "" if has_modules and unknown < _UNKNOWN_SHARE * total else "at least "
     share = text(int(roles["ns"].sum()) / total, FRACTION)
     parts = _parts(roles.with_columns(pl.col("part").str.strip_prefix("attention.")), total)
-    return f"{'' if has_modules else 'at least '}{share} of {of}: {parts}"
+    return f"{least}{share} of {of}: {parts}"
 
 
 def _top(store: Store, total: int, topic: str) -> Iterator[Line]:
@@ -202,7 +206,7 @@ def _device(store: Store) -> Iterator[Line]:
         if span:
             idle = text(1 - busy / span, FRACTION)
             span_text = text(span, NANOSECONDS)
-            yield Line("device", f"{device}: idle {idle} of the {span_text} from first to last work", "step_breakdown")
+            yield Line("device", f"{device}: idle {idle} of the {span_text} from first to last work")
 
 
 def _memory(store: Store) -> Iterator[Line]:
@@ -211,7 +215,7 @@ def _memory(store: Store) -> Iterator[Line]:
         select
             device, max(allocated_bytes) as peak, max(reserved_bytes) as reserved,
             arg_max(time_ns, allocated_bytes) as time_ns
-        from memory_sample group by device order by device
+        from memory_sample where allocated_bytes is not null group by device order by device
         """
     )
     for device, peak, reserved, time_ns in rows.iter_rows():

@@ -192,8 +192,8 @@ def _by_family(family: str, action: str | None, place: Place, op_role: Role, pha
 def _unlinked(action: str | None, family: str | None) -> Role:
     """Return the role of a kernel without an op, from its family alone."""
     role = load("roles")["action"].get(action, "unlinked")
-    if role == "copy":
+    if role in {"copy", "unlinked"}:  # a copy may belong to anything
         role = "unlinked"
-    if role == "unlinked":
-        return Role(role, "inferred", "no op in the trace, and its name does not say")
+        known = f"kernel family {family} does not tell the role" if family else "its name is not known"
+        return Role(role, "inferred", f"no op in the trace, and {known}")
     return Role(role, "likely", f"kernel family {family}, no op in the trace")

@@ -34,5 +34,4 @@ def load(traces: tuple[str, ...], output: str, *, keep_raw: bool, force: bool) -
         err=True,
     )
     if done.problems:
-        warnings = "1 warning" if done.problems == 1 else f"{done.problems} warnings"
-        click.echo(f"{warnings}: tracekit query {output} trace_quality", err=True)
+        click.echo(f"there are warnings: tracekit query {output} trace_quality", err=True)

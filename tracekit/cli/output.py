@@ -51,7 +51,11 @@ def emit(table: Table, format_name: str | None, path: str | None, *, force: bool
     from tracekit.render import FORMATS, format_for_path, render
     from tracekit.render.notes import notes_text
 
-    name = format_name or (format_for_path(Path(path)) if path else None) or default
+    by_suffix = format_for_path(Path(path)) if path else None
+    if path and not (format_name or by_suffix) and Path(path).suffix:
+        known = ", ".join(suffix for each in FORMATS.values() for suffix in each.suffixes)
+        raise TracekitError(f"{path}: no format has the suffix {Path(path).suffix}", f"use {known}, or say -f")
+    name = format_name or by_suffix or default
     chosen = FORMATS[name]
     is_shown = path is None and _is_terminal(sys.stdout)
     if is_shown and chosen.is_binary:

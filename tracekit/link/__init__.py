@@ -44,7 +44,7 @@ def link(events: Events) -> Linked:
     launches = link_launches(launches, ops, frames)
     launches = launches.with_columns(steps_of(launches, steps))
     kernels = number(shifted(events.device), "kernel_id", "device", "stream", "correlation")
-    kernels = _place(link_kernels(kernels, launches, ops), launches, ops)
+    kernels = _place(link_kernels(kernels, launches, ops), launches, ops, frames)
     other = pl.concat([shifted(events.other), as_other(calls)], how="diagonal")
     memory = link_memory(shifted(events.memory), ops, frames)
     unix = events.recording.base_unix_ns
@@ -78,12 +78,16 @@ def _extent(events: Events) -> tuple[int, int]:
     return credible["ts_ns"].min() or 0, latest  # type: ignore[return-value]
 
 
-def _place(kernels: pl.DataFrame, launches: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
-    """Give kernels the module and phase of their op and the step in which they were launched."""
+def _place(kernels: pl.DataFrame, launches: pl.DataFrame, ops: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
+    """Give kernels the module and phase of their op, else the module around their launch, and the step of that."""
     by_op = ops.select("op_id", "module_id", "phase", pl.col("step_id").alias("op_step"))
-    by_launch = launches.select("launch_id", pl.col("step_id").alias("launch_step"))
+    by_frame = frames.select("frame_id", pl.col("module_id").alias("launch_module"))
+    placed_launches = launches.join(by_frame, on="frame_id", how="left", maintain_order="left")
+    by_launch = placed_launches.select("launch_id", pl.col("step_id").alias("launch_step"), "launch_module")
     placed = kernels.join(by_op, on="op_id", how="left", maintain_order="left")
     placed = placed.join(by_launch, on="launch_id", how="left", maintain_order="left")
     return placed.with_columns(
-        pl.coalesce("launch_step", "op_step").alias("step_id"), pl.col("phase").fill_null("other")
-    ).drop("launch_step", "op_step")
+        pl.coalesce("launch_step", "op_step").alias("step_id"),
+        pl.coalesce("module_id", "launch_module").alias("module_id"),
+        pl.col("phase").fill_null("other"),
+    ).drop("launch_step", "op_step", "launch_module")

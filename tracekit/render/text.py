@@ -28,8 +28,11 @@ _GAP = "  "
 _LONGEST = 120
 """Words are cut to this many characters where no width is given."""
 
-_SHORTEST = 28
-"""A column of words keeps this width, if its words are that long."""
+_SHORTEST = (28, 20, 14, 9)
+"""A column of words keeps the first of these widths that leaves room for the numbers, if its words are that long."""
+
+_NUMBERS = 3
+"""So many columns of numbers are worth cutting words for."""
 
 _PROSE = frozenset({"meaning", "message", "needs", "summary"})
 """Columns of sentences, which are broken over lines rather than cut."""
@@ -56,9 +59,8 @@ def render_text(table: Table, width: int | None = None) -> bytes:
     """
     every = columns_of(table)
     columns = [column for column in every if not _is_empty(column)] or every
-    extents = [_extent(column) for column in columns]
-    unbounded = [min(extent.natural, _LONGEST) for extent in extents]
-    widths = unbounded if width is None else _fitted(extents, width)
+    unbounded = [min(_extent(column, _LONGEST).natural, _LONGEST) for column in columns]
+    widths = unbounded if width is None else _fitted(columns, width)
     lines = _grid(columns[: len(widths)], widths, wraps=width is not None)
     if table.frame.is_empty():
         lines.append(NO_ROWS)
@@ -67,21 +69,27 @@ def render_text(table: Table, width: int | None = None) -> bytes:
     return "".join(f"{line.rstrip()}\n" for line in lines).encode()
 
 
-def _extent(column: Column) -> _Extent:
+def _extent(column: Column, shortest: int) -> _Extent:
     content = max(map(cell_len, column.cells), default=0)
     header_word = max(map(cell_len, column.header.split()), default=0)
-    needed = content if column.is_numeric else min(content, _SHORTEST)
+    needed = content if column.is_numeric else min(content, shortest)
     return _Extent(
         natural=max(content, cell_len(column.header)),
         least=max(needed, min(header_word, _HEADER_WORD)),
     )
 
 
-def _fitted(extents: Sequence[_Extent], width: int) -> list[int]:
-    """Return the widths of as many leading columns as fit, and of one at least; the widest give way first."""
-    count = len(extents)
-    while count > 1 and sum(extent.least for extent in extents[:count]) > _room(count, width):
-        count -= 1
+def _fitted(columns: Sequence[Column], width: int) -> list[int]:
+    """Return the widths of as many leading columns as fit, and of one at least; the widest give way first.
+
+    Words are cut shorter rather than leave out the first numbers, which are what was asked for.
+    """
+    wanted = min(_NUMBERS, sum(column.is_numeric for column in columns))
+    for shortest in _SHORTEST:
+        extents = [_extent(column, shortest) for column in columns]
+        count = _fitting(extents, width)
+        if count == len(columns) or (wanted and sum(column.is_numeric for column in columns[:count]) >= wanted):
+            break
     kept = extents[:count]
     widths = [max(extent.least, min(extent.natural, width)) for extent in kept]
     cap = width
@@ -89,6 +97,14 @@ def _fitted(extents: Sequence[_Extent], width: int) -> list[int]:
         cap -= 1
         widths = [max(extent.least, min(extent.natural, cap)) for extent in kept]
     return widths
+
+
+def _fitting(extents: Sequence[_Extent], width: int) -> int:
+    """Return how many leading columns fit at their least, and one at least."""
+    count = len(extents)
+    while count > 1 and sum(extent.least for extent in extents[:count]) > _room(count, width):
+        count -= 1
+    return count
 
 
 def _room(columns: int, width: int) -> int:

@@ -44,6 +44,7 @@ class Store:
         self.limits = limits or Limits()
         self._con = connect(self.limits)
         self._is_commented = False
+        self._sources: dict[str, str] = {}
         for statement in self._views(frames):
             self._con.execute(statement)
         for setting in SHUT:
@@ -66,6 +67,7 @@ class Store:
             if relation.name in frames:
                 source, present = f"_{relation.name}", set(frames[relation.name].collect_schema())
                 self._con.register(source, frames[relation.name])
+            self._sources[relation.name] = source
             yield view(relation, source, present, self.selection)
             if relation.name == "kernel":
                 yield view(relation, source, present, self.selection, "kernel_of_any_step")
@@ -74,16 +76,17 @@ class Store:
     def _check_selection(self) -> None:
         chosen = self.selection
         if chosen.ranks:
-            known = {row[0] for row in self.ask("select distinct rank from trace").iter_rows()}
-            if missing := sorted(chosen.ranks - known):
-                raise TracekitError(f"the run has no rank {missing[0]}", "`select rank from trace` shows its ranks")
+            self._check_known("rank", chosen.ranks, "rank", "trace")
         if chosen.steps:
-            known = {row[0] for row in self.ask("select distinct number from step").iter_rows()}
-            if missing := sorted(chosen.steps - known):
-                raise TracekitError(
-                    f"the run has no step {missing[0]}",
-                    "`select number from step` shows its steps; a trace without ProfilerStep annotations has none",
-                )
+            self._check_known("step", chosen.steps, "number", "step")
+
+    def _check_known(self, what: str, asked: frozenset[int], column: str, table: str) -> None:
+        sql = f"select distinct {column} as n from {self._sources[table]} where n is not null order by n"
+        known = [int(row[0]) for row in self.ask(sql).iter_rows()]
+        if missing := sorted(asked - set(known)):
+            shown = ", ".join(map(str, known[:12])) + (", ..." if known[12:] else "")
+            remedy = f"it has {shown}" if known else f"its trace does not number any {what}"
+            raise TracekitError(f"the run has no {what} {missing[0]}", remedy)
 
     def ask(self, sql: str, params: Mapping[str, Any] | None = None) -> pl.DataFrame:
         """Run one SELECT with named parameters and return its rows.
