@@ -214,7 +214,7 @@ def _memory(store: Store) -> Iterator[Line]:
         """
         select
             device, max(allocated_bytes) as peak, max(reserved_bytes) as reserved,
-            arg_max(time_ns, allocated_bytes) as time_ns
+            first(time_ns order by allocated_bytes desc, sample_id) as time_ns
         from memory_sample where allocated_bytes is not null group by device order by device
         """
     )
