@@ -14,7 +14,7 @@ from tracekit.bundle import Bundle, verify
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces"
 BUNDLES = ("prefill-padded", "decode-dynamic", "train")
-PRIVATE = re.compile(r"/home/|/root/|/Users/|/tmp/|/work/|host_name|C:\\\\")
+PRIVATE = re.compile(r"/(home|root|Users|tmp)/|host_name|C:\\\\")
 
 
 def trace(name: str) -> dict[str, Any]:
