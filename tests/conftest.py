@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("tracekit", deadline=None)  # a busy machine is no fault
+# A busy machine is no fault.
+settings.register_profile("tracekit", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tracekit")
 
 ROOT = Path(__file__).parents[1]
