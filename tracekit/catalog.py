@@ -177,8 +177,11 @@ def require(asked: Question, store: Store) -> None:
     """Raise TracekitError, saying what to record, if the run lacks what a question requires."""
     if lacking := missing(asked, store):
         ways = "; ".join(dict.fromkeys(how_to_record(column) for column in lacking))
-        is_whole = store.selection == type(store.selection)()
-        part, more = ("", "") if is_whole else (" in the selected part", "select more; where the whole run lacks it, ")
+        part, more = (
+            ("", "")
+            if store.selection.is_whole
+            else (" in the selected part", "select more; where the whole run lacks it, ")
+        )
         raise TracekitError(
             f"{asked.name} is not derivable from this run: it holds no {', '.join(lacking)}{part}",
             f"{more}it needs {ways}",

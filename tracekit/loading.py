@@ -83,8 +83,7 @@ def load(source: Path | str, output: Path | str, *, keep_raw: bool = False, over
     if _is_one_file(source, output):
         raise TracekitError(f"{output} is the trace itself", "choose another name for the bundle")
     found = _source(source)
-    tables = tables_of(found.data, found.name, found.facts)
-    entries = {f"tables/{name}.parquet": _parquet(frame) for name, frame in tables.items()}
+    tables, entries = _made(found)
     left_out = {"raw": "not asked for; load with --keep-raw to keep the trace"}
     if keep_raw:
         entries |= _raw_entry(found.data, found.file_name)
@@ -99,6 +98,12 @@ def load(source: Path | str, output: Path | str, *, keep_raw: bool = False, over
         tables["kernel"].height,
         tables["quality"].filter(pl.col("severity") != "info").height,
     )
+
+
+def _made(found: Source) -> tuple[dict[str, pl.DataFrame], dict[str, bytes]]:
+    """Return a trace's tables by name, and the same as entries of a bundle."""
+    tables = tables_of(found.data, found.name, found.facts)
+    return tables, {f"tables/{name}.parquet": _parquet(frame) for name, frame in tables.items()}
 
 
 def _is_one_file(one: Path, other: Path) -> bool:
@@ -166,8 +171,7 @@ def _tables_in(opened: bundle.Bundle) -> dict[str, pl.LazyFrame]:
 
 def _load_and_cache(path: Path, cached: Path, say: Callable[[str], None]) -> dict[str, pl.LazyFrame]:
     found = _source(path)
-    tables = tables_of(found.data, found.name, found.facts)
-    entries = {f"tables/{name}.parquet": _parquet(frame) for name, frame in tables.items()}
+    tables, entries = _made(found)
     left_out = {"raw": "a cached copy"}
     try:
         cached.parent.mkdir(parents=True, exist_ok=True)

@@ -24,6 +24,11 @@ class Selection:
     ranks: frozenset[int] = frozenset()
     phases: frozenset[str] = frozenset()
 
+    @property
+    def is_whole(self) -> bool:
+        """Return whether nothing is left out."""
+        return not (self.steps or self.ranks or self.phases)
+
 
 def view(relation: Relation, source: str, present: set[str], selection: Selection, name: str = "") -> str:
     """Return the statement that makes a table's view over the rows of `source`, which has the columns `present`.
