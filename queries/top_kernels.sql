@@ -24,7 +24,8 @@
 -- sql = "select count(distinct name) as n from work having $top > 0 and n > $top"
 -- ///
 with
-    by_role as (select name, role, sum(dur_ns) as role_ns from work group by name, role),
+    pieces as materialized(select name, family, role, dur_ns from work),
+    by_role as (select name, role, sum(dur_ns) as role_ns from pieces group by name, role),
     main_role as (
         select name, first(role order by role_ns desc, role) as role from by_role group by name
     ),
@@ -38,7 +39,7 @@ with
             quantile_disc(dur_ns, 0.5) as p50_ns,
             quantile_disc(dur_ns, 0.99) as p99_ns,
             max(dur_ns) as max_ns
-        from work
+        from pieces
         group by name
     )
 select

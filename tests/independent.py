@@ -20,7 +20,8 @@ OPS = {"cpu_op", "Operator"}
 ANNOTATIONS = {"user_annotation"}
 FRAMES = {"python_function"}
 CALLS = {"cuda_runtime", "cuda_driver", "Runtime", "mtia_runtime"}
-DEVICE = {"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"}
+DEVICE = {"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset", "mtia_ccp_events"}
+IDLE = {("mtia_ccp_events", "event_record"), ("mtia_ccp_events", "event_wait")}
 ARROWS = {"s", "t", "f"}
 SIZES = ("Bytes", "Total Allocated", "Total Reserved")
 EPOCH_NS = 10**17
@@ -77,7 +78,13 @@ def thread(event: Event) -> Thread:
 
 def complete(events: list[Event], categories: set[str]) -> list[Event]:
     """Return the complete events of some categories, in the file's order."""
-    return [event for event in events if event.get("ph") == "X" and event.get("cat") in categories]
+    return [
+        event for event in events if event.get("ph") == "X" and event.get("cat") in categories and not _is_idle(event)
+    ]
+
+
+def _is_idle(event: Event) -> bool:
+    return (event.get("cat"), event["name"]) in IDLE
 
 
 def span(event: Event) -> Span:

@@ -15,6 +15,7 @@ from polars.testing import assert_frame_equal
 from tests import independent
 from tests.conftest import ROOT, TRACES
 from tracekit.attention import give_meaning
+from tracekit.attention.tables import ranked
 from tracekit.errors import TracekitError
 from tracekit.ingest import Events, read_bytes
 from tracekit.ingest.container import unpack
@@ -50,6 +51,8 @@ NAMELESS = {
     *("cpu-only", "mtia-inference", "no-rank", "train"),  # no device work
 }
 """Traces whose device work carries no id of a recorded op."""
+NAME = pl.coalesce("raw_name", "name")
+"""A kernel's name as the file has it."""
 ARROWS = {
     "a100-nccl.json.gz": 543,
     "mi250-training.json.gz": 4,
@@ -83,7 +86,9 @@ def case(request: pytest.FixtureRequest) -> Case:
     finally:
         gc.enable()
     works, origin = independent.device_work(raw), independent.first_moment(raw)
-    return Case(request.param, events, give_meaning(link(events)), raw, works, origin)
+    tables = give_meaning(link(events))
+    tables["trace"] = ranked(tables["trace"], None, None, None)
+    return Case(request.param, events, tables, raw, works, origin)
 
 
 def test_every_event_is_a_row_or_an_arrow(case: Case) -> None:
@@ -101,7 +106,7 @@ def test_every_event_is_in_one_table_or_an_arrow(case: Case) -> None:
 
 
 def test_device_work_is_what_an_independent_reading_finds(case: Case) -> None:
-    columns = ("name", pl.col("start_ns") + case.origin, "dur_ns", pl.col("stream").cast(pl.String), "correlation")
+    columns = (NAME, pl.col("start_ns") + case.origin, "dur_ns", pl.col("stream").cast(pl.String), "correlation")
     found = Counter(case.tables["kernel"].select(columns).iter_rows())
     assert found == Counter(tuple(work) for work in case.works)
 
@@ -118,7 +123,7 @@ def test_kernels_have_the_op_that_independent_nesting_finds(case: Case) -> None:
     joined = case.tables["kernel"].join(ops, on="op_id", how="left")
     times = [pl.col(name) + case.origin for name in ("start_ns", "op_start", "op_end")]
     with_op = joined.filter(pl.col("op_id").is_not_null())
-    found = Counter(with_op.select("name", times[0], "dur_ns", "correlation", *times[1:]).iter_rows())
+    found = Counter(with_op.select(NAME, times[0], "dur_ns", "correlation", *times[1:]).iter_rows())
     expected = Counter(
         (work.name, work.start, work.duration, work.correlation, *op)
         for work, op in independent.ops_of_work(case.raw, case.works)
@@ -132,7 +137,7 @@ def test_kernels_have_the_op_that_the_profiler_s_own_ids_name(case: Case) -> Non
     ops = case.tables["op"].select("op_id", "external_id")
     kernels = case.tables["kernel"].join(ops, on="op_id").filter(pl.col("launch_id").is_not_null())
     start = pl.col("start_ns") + case.origin
-    found = Counter(kernels.select("name", start, "dur_ns", "correlation", "external_id").iter_rows())
+    found = Counter(kernels.select(NAME, start, "dur_ns", "correlation", "external_id").iter_rows())
     named = independent.ids_of_work(case.raw, case.works)
     expected = Counter((work.name, work.start, work.duration, work.correlation, number) for work, number in named)
     assert not expected - found

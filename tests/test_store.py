@@ -28,6 +28,7 @@ KERNELS = pl.DataFrame(
     }
 )
 TRACE = pl.DataFrame({"trace_id": [0], "rank": [0], "has_device": [True]})
+TRACE_COLUMNS = [column.name for relation in schema() if relation.name == "trace" for column in relation.columns]
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def store() -> Iterator[Store]:
             [("flash_fwd",)],
         ),
         ("values (1, 'a'), (2, 'b')", [(1, "a"), (2, "b")]),
-        ("table trace", [(0, 0, *[None] * 12, True, *[None] * 6)]),
+        ("table trace", [tuple(TRACE.row(0, named=True).get(name) for name in TRACE_COLUMNS)]),
         ("(select 1) union all (select 2) order by 1", [(1,), (2,)]),
         ("pivot kernel on name in ('gemm') using sum(dur_ns)::bigint as ns group by trace_id", [(0, 12)]),
         ("select * from range(2)", [(0,), (1,)]),
@@ -196,7 +197,7 @@ TWO_RANKS: dict[str, pl.DataFrame] = {
     "launch": ROWS.rename({"id": "launch_id"}).drop("phase"),
     "frame": ROWS.select("trace_id", "start_ns", frame_id="id"),
     "allocation": ROWS.rename({"id": "allocation_id"}),
-    "collective": ROWS.drop("phase", "step_id").rename({"id": "collective_id"}),
+    "collective": ROWS.rename({"id": "collective_id"}),
     "workload": ROWS.select("trace_id", "start_ns", workload_id="id"),
     "other_event": ROWS.select("trace_id", "start_ns", dur_ns="id"),
 }

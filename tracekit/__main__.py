@@ -1,5 +1,5 @@
 """`python -m tracekit` is the command `tracekit`."""
 
-from tracekit.cli import main
+from tracekit.cli import start
 
-main(prog_name="tracekit")
+start()

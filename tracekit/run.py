@@ -6,19 +6,21 @@ Owns the way from a path and a question to a Table. The command line calls nothi
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
 
 from tracekit import catalog, loading
+from tracekit.analyses.doctor import diagnose, short, verdict
 from tracekit.analyses.summary import summarize
 from tracekit.errors import TracekitError
 from tracekit.store import PHASES, Limits, Selection, Store
 from tracekit.table import Note, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 
 _WORTH_SAYING = 0.01
@@ -33,6 +35,9 @@ class Run:
         self.name = name
         self._tables = dict(tables)
         self._store = Store(tables, selection, limits)
+        self._whole = self._store
+        if selection.steps or selection.phases:
+            self._whole = Store(tables, Selection(ranks=selection.ranks), limits)
 
     def __enter__(self) -> Self:
         return self
@@ -43,11 +48,13 @@ class Run:
     def close(self) -> None:
         """Give the memory back."""
         self._store.close()
+        if self._whole is not self._store:
+            self._whole.close()
 
     @property
     def tables(self) -> dict[str, pl.LazyFrame]:
         """The tables by name, as Polars frames, the selection not applied."""
-        return dict(self._tables)
+        return {name: frame.cast({pl.Categorical: pl.String}) for name, frame in self._tables.items()}
 
     def query(self, question: str, **params: Any) -> Table:
         """Answer a question by name, with its parameters as text or in their own types.
@@ -88,8 +95,25 @@ class Run:
 
     def summary(self) -> Table:
         """Say on one page where the run's time and memory go."""
-        table = summarize(self._store, self.name)
+        table = summarize(self._store, self.name, verdict(self._diagnosis.frame))
         return Table(table.name, table.frame, table.docs, (*table.notes, *self._run_notes()))
+
+    def doctor(self) -> Table:
+        """Say, a row a check, whether the recording is fit to judge by, whatever steps and phases are selected."""
+        return self._diagnosis
+
+    @cached_property
+    def _diagnosis(self) -> Table:
+        requiring: dict[str, list[str]] = {}
+        for name in catalog.names():
+            for column in catalog.question(name).requires:
+                requiring.setdefault(column, []).append(name)
+        lacking = {column: names for column, names in requiring.items() if not self._whole.holds(*column.split(".", 1))}
+        return diagnose(self._whole, lacking)
+
+    @cached_property
+    def _quality_notes(self) -> tuple[Note, ...]:
+        return short(self._whole)
 
     def _rule_notes(self, asked: catalog.Question, values: Mapping[str, Any]) -> Iterable[Note]:
         for rule in asked.notes:
@@ -101,23 +125,20 @@ class Run:
     def _run_notes(self) -> tuple[Note, ...]:
         """Return what every answer about this run has to say."""
         if not self._store.scalar("select bool_or(has_device) from trace"):
-            return (Note("info", "No device was recorded: work is the self time of CPU ops."),)
-        share, left_out = self._store.ask(
-            """
-            select
-                sum(dur_ns) filter (where op_id is null) / nullif(sum(dur_ns), 0),
-                sum(dur_ns) filter (where step_id is null) / nullif(sum(dur_ns), 0)
-            from kernel_of_any_step
-            """
-        ).row(0)
-        notes = []
-        if share is not None and share >= _WORTH_SAYING:
-            text = f"{100 * share:.1f} % of device time has no op in the trace (see unlinked_kernels)"
-            notes.append(Note("warning", f"{text}: its roles come from kernel names alone."))
-        if self._store.selection.steps and left_out is not None and left_out >= _WORTH_SAYING:
+            cpu_only = Note("info", "No device was recorded: work is the self time of CPU ops.")
+            return (cpu_only, *self._quality_notes)
+        return (*self._quality_notes, *self._selection_notes())
+
+    def _selection_notes(self) -> Iterator[Note]:
+        """Yield what --steps leaves out of the device's time."""
+        if not self._store.selection.steps:
+            return
+        left_out = self._store.scalar(
+            "select sum(dur_ns) filter (where step_id is null) / nullif(sum(dur_ns), 0) from kernel_of_any_step"
+        )
+        if left_out is not None and left_out >= _WORTH_SAYING:
             text = f"{100 * left_out:.1f} % of device time was launched in no recorded step"
-            notes.append(Note("warning", f"{text}: --steps leaves it out, but for what ran in a step's window."))
-        return tuple(notes)
+            yield Note("warning", f"{text}: --steps leaves it out, but for what ran in a step's window.")
 
 
 def open(  # noqa: A001 - the library's verb
@@ -128,11 +149,14 @@ def open(  # noqa: A001 - the library's verb
     phases: str | Iterable[str] = (),
     limits: Limits | None = None,
     say: Callable[[str], None] = lambda _: None,
+    workers: int = 1,
+    settings: loading.Settings | None = None,
 ) -> Run:
-    """Open a run: a bundle, or a raw trace, which is loaded once and cached.
+    """Open a run: a bundle, or a raw trace or a folder of ranks, which is loaded once and cached.
 
-    `steps`, `ranks` and `phases` select the part that questions see; `say` hears of slow work. Raises
-    TracekitError if the path is no run, or the selection names what the run has not.
+    `steps`, `ranks` and `phases` select the part that questions see; `say` hears of slow work; `workers` and
+    `settings` say how a trace is loaded, as for `tracekit.load`. Raises TracekitError if the path is no run, or the
+    selection names what the run has not.
     """
     chosen = Selection(
         frozenset([steps] if isinstance(steps, int) else steps),
@@ -142,4 +166,4 @@ def open(  # noqa: A001 - the library's verb
     if unknown := sorted(chosen.phases - set(PHASES)):
         raise TracekitError(f"there is no phase {unknown[0]!r}", f"choose from {', '.join(PHASES)}")
     path = Path(path)
-    return Run(path.name, loading.open_tables(path, say), chosen, limits or Limits())
+    return Run(path.name, loading.open_tables(path, say, workers, settings), chosen, limits or Limits())

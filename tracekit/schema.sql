@@ -3,15 +3,19 @@
 -- Columns that end in _json, input_dims, input_types, input_strides, concrete_inputs, grid and block hold JSON
 -- text: read them with the JSON functions, for example input_dims->0.
 
-create table trace (trace_id bigint, rank bigint, world_size bigint, source_name varchar, source_sha256 varchar, events bigint, dialect varchar, device_name varchar, device_count bigint, sm_count bigint, compute_capability varchar, torch_version varchar, start_unix_ns bigint, dur_ns bigint, has_device boolean, has_shapes boolean, has_stacks boolean, has_modules boolean, has_memory boolean, truncated boolean, unprofiled_step_ns bigint);
+create table trace (trace_id bigint, rank bigint, world_size bigint, source_name varchar, source_sha256 varchar, events bigint, dialect varchar, is_rewritten boolean, vendor varchar, external_ids varchar, time_resolution_ns bigint, device_name varchar, device_count bigint, sm_count bigint, compute_capability varchar, torch_version varchar, start_unix_ns bigint, dur_ns bigint, has_device boolean, has_shapes boolean, has_stacks boolean, has_modules boolean, has_memory boolean, truncated boolean, unprofiled_step_ns bigint, rank_source varchar, clock_status varchar, clock_reason varchar, clock_offset_ns bigint, clock_start_ns bigint, clock_spread_ns bigint, clock_matched bigint, clock_drift_ns_per_s double, clock_through_rank bigint);
 comment on table trace is 'One profiler output file: one process, one rank.';
 comment on column trace.trace_id is 'Id of the trace within the run.';
-comment on column trace.rank is 'Rank in torch.distributed, as the trace says; null where it does not.';
+comment on column trace.rank is 'Rank in torch.distributed, as the trace says, else by file name or order among several; null where neither says.';
 comment on column trace.world_size is 'Number of ranks of the job the trace comes from.';
 comment on column trace.source_name is 'Name of the file it was read from, without its folder.';
 comment on column trace.source_sha256 is 'SHA-256 of that file.';
 comment on column trace.events is 'Entries of traceEvents in that file.';
-comment on column trace.dialect is 'Which exporter wrote it and how it counts time, found from the data.';
+comment on column trace.dialect is 'Which exporter wrote it and how it counts time, found from the data: kineto-2021-epoch (names before 2022-04), kineto-epoch-us, kineto-epoch-ns, kineto-relative-no-base, kineto-relative (of today), python-relative (export_chrome_trace(use_python_export=True)), list or list-epoch (events alone).';
+comment on column trace.is_rewritten is 'Whether another tool wrote the file anew, by its layout; null where that does not tell.';
+comment on column trace.vendor is 'Whose device was recorded: cuda, rocm, xpu, mtia, hpu, privateuse1, glow; cpu where there is no sign of one; null where there is, but not whose.';
+comment on column trace.external_ids is 'What External ids of device work name: op, correlation (PyTorch before 2.6, which tells nothing of the op), none.';
+comment on column trace.time_resolution_ns is 'To how many ns its times can be trusted, as they are written.';
 comment on column trace.device_name is 'Name of the first device listed; null where none is named.';
 comment on column trace.device_count is 'Devices visible to the process, used or not.';
 comment on column trace.sm_count is 'Streaming multiprocessors (compute units on AMD) of the first device.';
@@ -26,6 +30,15 @@ comment on column trace.has_modules is 'Whether nn.Module rows were recorded (wi
 comment on column trace.has_memory is 'Whether allocator rows were recorded (profile_memory).';
 comment on column trace.truncated is 'Whether the file was cut off and read only in part.';
 comment on column trace.unprofiled_step_ns is 'Median host time of a step without the profiler, from facts.';
+comment on column trace.rank_source is 'distributedInfo, file name or order; null where there is no rank.';
+comment on column trace.clock_status is 'reference, estimated or not_derivable; null for a single trace.';
+comment on column trace.clock_reason is 'Why it is not derivable, or what is missing.';
+comment on column trace.clock_offset_ns is 'How far its wall clock is ahead of the lowest rank''s, estimated from the ends of shared collectives; applied to nothing.';
+comment on column trace.clock_start_ns is 'Its time 0 in the lowest rank''s trace time; add it to lay both on one line. Applied to nothing.';
+comment on column trace.clock_spread_ns is 'Median absolute deviation of the shared ends from that.';
+comment on column trace.clock_matched is 'Collectives that were compared.';
+comment on column trace.clock_drift_ns_per_s is 'Growth of the offset; null where no drift stands out from the noise.';
+comment on column trace.clock_through_rank is 'Rank it was compared through, where it shares no collective with the lowest.';
 
 create table step (step_id bigint, trace_id bigint, number bigint, name varchar, start_ns bigint, dur_ns bigint, is_partial boolean, is_cold boolean);
 comment on table step is 'The profiler''s steps; one row for the whole trace where none was marked.';
@@ -107,12 +120,13 @@ comment on column launch.frame_id is 'Innermost Python frame around it.';
 comment on column launch.step_id is 'Step in which it was made.';
 comment on column launch.args_json is 'Args without a column of their own, JSON.';
 
-create table kernel (kernel_id bigint, trace_id bigint, kind varchar, name varchar, device bigint, stream bigint, start_ns bigint, dur_ns bigint, bytes bigint, grid varchar, block varchar, registers bigint, shared_memory_bytes bigint, occupancy_frac double, correlation bigint, graph_node_id bigint, launch_id bigint, op_id bigint, module_id bigint, step_id bigint, phase varchar, family varchar, role varchar, role_confidence varchar, role_reason varchar, call_id bigint, unlinked_reason varchar, unlinked_cause varchar, args_json varchar);
+create table kernel (kernel_id bigint, trace_id bigint, kind varchar, name varchar, raw_name varchar, device bigint, stream bigint, start_ns bigint, dur_ns bigint, bytes bigint, grid varchar, block varchar, registers bigint, shared_memory_bytes bigint, occupancy_frac double, correlation bigint, graph_node_id bigint, launch_id bigint, op_id bigint, op_name varchar, module_id bigint, step_id bigint, phase varchar, family varchar, role varchar, role_confidence varchar, role_reason varchar, call_id bigint, unlinked_reason varchar, unlinked_cause varchar, args_json varchar);
 comment on table kernel is 'Device work: kernels, copies and sets.';
 comment on column kernel.kernel_id is 'Id of the piece of work; numbered in order of start.';
 comment on column kernel.trace_id is 'Trace it belongs to.';
 comment on column kernel.kind is 'kernel, memcpy or memset.';
-comment on column kernel.name is 'Name, as the profiler reports it.';
+comment on column kernel.name is 'Name, as the profiler reports it, or demangled where it is mangled.';
+comment on column kernel.raw_name is 'The mangled name that the profiler reports; null where name is that.';
 comment on column kernel.device is 'Device index.';
 comment on column kernel.stream is 'Stream id; 7 is the default stream on CUDA, 0 on ROCm.';
 comment on column kernel.start_ns is 'Start on the device; 0 is the trace''s first row, on host or device.';
@@ -127,6 +141,7 @@ comment on column kernel.correlation is 'The number that its launch shares with 
 comment on column kernel.graph_node_id is 'Node of the CUDA graph it was replayed from; null outside graphs.';
 comment on column kernel.launch_id is 'The call that put it on the device; null where that call is not in the trace.';
 comment on column kernel.op_id is 'Innermost op around its launch.';
+comment on column kernel.op_name is 'Name of that op.';
 comment on column kernel.module_id is 'nn.Module of that op.';
 comment on column kernel.step_id is 'Step in which it was launched.';
 comment on column kernel.phase is 'Phase of its op; other where it has none.';
@@ -179,22 +194,31 @@ comment on column attention_call.flops_status is 'exact, estimated or not_deriva
 comment on column attention_call.bytes is 'Bytes that must move.';
 comment on column attention_call.bytes_status is 'exact, estimated or not_derivable.';
 
-create table collective (collective_id bigint, trace_id bigint, op_id bigint, name varchar, group_name varchar, group_size bigint, sequence_number bigint, in_elements bigint, out_elements bigint, dtype varchar, bytes bigint, kernel_id bigint, start_ns bigint, dur_ns bigint);
-comment on table collective is 'Communication between ranks. This version does not fill it.';
+create table collective (collective_id bigint, trace_id bigint, op_id bigint, name varchar, source varchar, group_name varchar, group_description varchar, group_size bigint, group_ranks varchar, sequence_number bigint, src_rank bigint, dst_rank bigint, is_async boolean, in_elements bigint, out_elements bigint, dtype varchar, bytes bigint, kernel_id bigint, kernels bigint, step_id bigint, phase varchar, start_ns bigint, dur_ns bigint);
+comment on table collective is 'Collective operations between ranks: what was asked for, and its device work.';
 comment on column collective.collective_id is 'Id of the collective.';
 comment on column collective.trace_id is 'Trace it belongs to.';
-comment on column collective.op_id is 'Op that asked for it.';
-comment on column collective.name is 'Name, such as all_reduce.';
-comment on column collective.group_name is 'Process group.';
+comment on column collective.op_id is 'Op that asked for it; null where only device work tells of it.';
+comment on column collective.name is 'all_reduce, all_gather, reduce_scatter, broadcast, send, ...';
+comment on column collective.source is 'What it was found by: record (record_param_comms), op, annotation, or kernel (device work no op asked for).';
+comment on column collective.group_name is 'Name of the process group.';
+comment on column collective.group_description is 'Description of the group, such as default_pg.';
 comment on column collective.group_size is 'Ranks in the group.';
-comment on column collective.sequence_number is 'Running number within the group.';
+comment on column collective.group_ranks is 'Ranks of the group, as the trace writes them; long lists are cut with ….';
+comment on column collective.sequence_number is 'Number of the collective within its group; recorded since PyTorch 2.12.';
+comment on column collective.src_rank is 'Rank that sends.';
+comment on column collective.dst_rank is 'Rank that receives.';
+comment on column collective.is_async is 'Whether the caller did not wait.';
 comment on column collective.in_elements is 'Elements given.';
 comment on column collective.out_elements is 'Elements received.';
-comment on column collective.dtype is 'Element type.';
-comment on column collective.bytes is 'Bytes of the message.';
-comment on column collective.kernel_id is 'Its device work.';
-comment on column collective.start_ns is 'Start.';
-comment on column collective.dur_ns is 'Duration, waiting for other ranks included.';
+comment on column collective.dtype is 'Element type, as torch names it (bfloat16).';
+comment on column collective.bytes is 'Bytes of the message: what is received for all_gather, scatter and recv, else what is given; null where elements or type are unknown.';
+comment on column collective.kernel_id is 'First piece of its device work.';
+comment on column collective.kernels is 'Pieces of its device work.';
+comment on column collective.step_id is 'Step of its device work, else of its op.';
+comment on column collective.phase is 'forward, backward, recompute, optimizer or other.';
+comment on column collective.start_ns is 'Start of its device work, else of its op.';
+comment on column collective.dur_ns is 'To the end of the last piece of its device work, else of its op; waiting for other ranks included.';
 
 create table allocation (allocation_id bigint, trace_id bigint, device varchar, address bigint, bytes bigint, start_ns bigint, end_ns bigint, start_sample_id bigint, end_sample_id bigint, step_id bigint, op_id bigint, free_op_id bigint, module_id bigint, frame_id bigint, phase varchar, role varchar, category varchar, category_reason varchar);
 comment on table allocation is 'Lifetimes of memory, from allocator rows; needs profile_memory.';
@@ -291,7 +315,7 @@ select
     k.start_ns,
     k.dur_ns,
     k.op_id,
-    o.name as op_name,
+    k.op_name,
     k.module_id,
     m.class_name as module_class,
     m.path as module_path,
@@ -305,7 +329,6 @@ select
     k.call_id
 from kernel as k
 join trace as t using (trace_id)
-left join op as o on o.op_id = k.op_id
 left join module as m on m.module_id = k.module_id
 left join step as s on s.step_id = k.step_id
 union all by name

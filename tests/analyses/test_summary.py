@@ -28,7 +28,12 @@ def page(*events: Event | list[Event], selection: Selection | None = None, **top
 
 def line(found: str, topic: str) -> str:
     """Return the first line about a topic."""
-    return next(text for text in found.splitlines() if text.startswith(topic)).removeprefix(topic).strip()
+    return lines(found, topic)[0]
+
+
+def lines(found: str, topic: str) -> list[str]:
+    """Return the lines about a topic."""
+    return [text.removeprefix(topic).strip() for text in found.splitlines() if text.startswith(topic)]
 
 
 def memory(at: float, allocated: int, reserved: int) -> Event:
@@ -61,7 +66,8 @@ def test_a_training_run_on_one_page() -> None:
     distributed = {"rank": 3, "world_size": 8}
     assert page(*training(), deviceProperties=properties, distributedInfo=distributed) == snapshot("""\
 run        hand.json · 1 trace of 8 ranks · NVIDIA H100 · 300 µs · 20 events
-trust      100.0 % of device time has an op, the role of 100.0 % of time is known (certain 50.0 %, likely 50.0 %) → trace_quality
+trust      fit with care: cold first step, idle device perhaps by recording, allocation without free → trace_quality
+trust      100.0 % of device time has an op, the role of 100.0 % of time is known (certain 50.0 %, likely 50.0 %)
 steps      2 of median 150 µs, 100 µs to 200 µs on the host, the first one cold → step_breakdown
 attention  60.0 % of 100 µs device time: core 40.0 %, qkv_proj 20.0 % → attention_share
 the rest   mlp 30.0 %, optimizer 10.0 % → kernel_attribution
@@ -83,7 +89,8 @@ def test_a_run_without_a_device_on_one_page() -> None:
     ]
     assert page(*events, END) == snapshot("""\
 run        hand.json · 1 trace · CPU only · 170 µs · 5 events
-trust      the role of 50.0 % of time is known (likely 50.0 %) → trace_quality
+trust      fit with care: fewer than two steps → trace_quality
+trust      the role of 50.0 % of time is known (likely 50.0 %)
 steps      none marked: the whole trace is taken as one → step_breakdown
 attention  at least 50.0 % of 100 µs CPU time in ops: core 30.0 %, other 20.0 % → attention_share
 the rest   other 50.0 % → kernel_attribution
@@ -96,14 +103,19 @@ ops        20.0 % in 1 × aten::scaled_dot_product_attention → top_kernels
 
 
 def test_a_recording_of_the_device_alone_says_that_nothing_has_an_op() -> None:
-    assert line(page(kernel("mystery", 20, 10, 5), END), "trust") == snapshot(
-        "0.0 % of device time has an op, the role of 0.0 % of time is known → trace_quality"
+    assert lines(page(kernel("mystery", 20, 10, 5), END), "trust") == snapshot(
+        [
+            "not fit to judge by: device work without a launch; with care: fewer than two steps → trace_quality",
+            "0.0 % of device time has an op, the role of 0.0 % of time is known",
+        ]
     )
 
 
 def test_a_run_without_work_says_so() -> None:
     found = page(annotation("my block", 0, 10), END)
-    assert line(found, "trust") == snapshot("nothing to judge → trace_quality")
+    assert lines(found, "trust") == snapshot(
+        ["fit with care: fewer than two steps → trace_quality", "nothing to judge"]
+    )
     assert line(found, "time") == snapshot("no work was recorded")
 
 

@@ -380,7 +380,7 @@ def test_names_may_hold_blanks_and_any_letters(tracekit: Callable[..., Said], fo
     assert tracekit("query", run, "select 'ü' as \"größe 🙂\"", "-f", "csv").out == "größe 🙂\nü\n"
     assert "läuft %s {0}.tkb" in tracekit("bundle", "verify", run).out
     assert tracekit("query", home / "fehlt {0} %s.tkb", "top_kernels").fault.startswith(
-        f"{home / 'fehlt {0} %s.tkb'}: "
+        f"{home / 'fehlt {0} %s.tkb'} can't be read ("
     )
 
 

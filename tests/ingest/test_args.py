@@ -83,6 +83,7 @@ def test_a_kernel_s_args_land_in_its_columns() -> None:
         "tid": "9",
         "ts_ns": 0,
         "dur_ns": 1000,
+        "raw_name": None,
         "kind": "kernel",
         "device": 1,
         "stream": 9,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections import Counter
 from importlib.resources import files
@@ -95,11 +96,16 @@ def test_arrows_are_counted_and_not_kept() -> None:
     assert problems(events) == {"flow_event": 3}
 
 
-@pytest.mark.parametrize("ts", [None, "12", True, {}, [1]])
+@pytest.mark.parametrize("ts", [None, "", "soon", "NaN", True, {}, [1]])
 def test_an_event_without_a_time_is_kept_whole(ts: Any) -> None:
     events = read(op("aten::mm", 0, 1) | {"ts": ts, "args": {"a": 1}})
     assert heights(events) == {"other": 1}
     assert events.other.select("category", "name", "args_json").rows() == [("cpu_op", "aten::mm", '{"a": 1}')]
+
+
+@pytest.mark.parametrize(("ts", "nanos"), [("12", 12_000), (" 1.5 ", 1500), ("-3", -3000), ("1e3", 1_000_000)])
+def test_a_time_written_as_text_is_a_time(ts: str, nanos: int) -> None:
+    assert read(op("aten::mm", 0, 1) | {"ts": ts, "dur": "2.5"}).ops.select("ts_ns", "dur_ns").rows() == [(nanos, 2500)]
 
 
 SHAPES: dict[str, Any] = {
@@ -137,6 +143,8 @@ def test_bytes_that_are_no_utf_8_are_replaced_and_the_event_still_counts() -> No
         ("y", '{"note":"\N{REPLACEMENT CHARACTER}"}'),
         ("z", '{"\N{REPLACEMENT CHARACTER}key": 1}'),
     ]
+    (found,) = [problem for problem in events.problems if problem.check_name == "repaired_event"]
+    assert (found.count, found.first_offset) == (3, data.index(b"\xff"))
 
 
 def test_names_keep_every_character_that_json_can_write() -> None:
@@ -152,11 +160,30 @@ NO_TRACES = {
     "text": (b'"traceEvents"', "is JSON but no profiler trace (no list named traceEvents)"),
     "no_events": (b'{"traceEvents": []}', ": traceEvents is empty"),
     "empty_list": (b"[]", ": traceEvents is empty"),
-    "cut_off": (b'{"traceEvents": [{"ph": "X", "na', ": its JSON is cut off after 32 bytes"),
-    "not_a_number": (b'{"traceEvents": [{"dur": NaN}]}', ": its JSON is invalid (invalid character (byte 25))"),
-    "comma_decimal": (b'{"traceEvents": [{"ts": 1,5}]}', ": its JSON is invalid (expected '\"' (byte 26))"),
-    "lone_backslash": (b'{"traceEvents": ["C:\\U"]}', ": its JSON is invalid (invalid escaped character (byte 21))"),
-    "two_documents": (b'{"traceEvents": [1]}{}', ": its JSON is invalid (trailing characters (byte 21))"),
+    "a_word": (b"true", "is JSON but no profiler trace (no list named traceEvents)"),
+    "numbers": (b"[1, 2]", "is JSON but no profiler trace (its list holds no events)"),
+    "null": (b'{"traceEvents": [null]}', "is JSON but no profiler trace (its list holds no events)"),
+    "texts": (b'{"traceEvents": ["a", []]}', "is JSON but no profiler trace (its list holds no events)"),
+    "wrong_shapes": (b'{"traceEvents": [{"ph": 1}]}', "is JSON but no profiler trace (its list holds no events)"),
+    "cut_at_once": (b"{", "is cut off before its first event ended"),
+    "cut_list": (b"[", "is cut off before its first event ended"),
+    "cut_in_a_key": (b'{"schemaVersion": 1, "devicePr', "is cut off before its first event ended"),
+    "cut_before_events": (b'{"schemaVersion": 1, "traceEvents":', "is cut off before its first event ended"),
+    "cut_before_the_first_event": (b'{"traceEvents": [ \n', "is cut off before its first event ended"),
+    "cut_in_the_first_event": (b'{"traceEvents": [{"ph": "X", "na', "is cut off before its first event ended"),
+    "cut_behind_its_args": (b'[{"ph": "X", "args": {}', "is cut off before its first event ended"),
+    "words": (b"hello", "is not JSON, so no profiler trace"),
+    "words_in_braces": (b"{hello", "is not JSON, so no profiler trace"),
+    "a_page": (b"<html>", "is not JSON, so no profiler trace"),
+    "a_log": (b"[W815 10:11] Warning\n", "holds no event that can be read (text that is no event, at byte 1)"),
+    "lone_backslash": (
+        b'{"traceEvents": ["C:\\U"]}',
+        "holds no event that can be read (an event without its beginning, at byte 17)",
+    ),
+    "broken_events": (
+        b'{"traceEvents": [{"ph": "X", "ts": {{{, {"ph": "X", "ts": [[}]}',
+        "holds no event that can be read (an event without its end, at byte 17)",
+    ),
 }  # fmt: skip
 
 
@@ -170,12 +197,44 @@ def test_what_is_no_trace_is_refused(kind: str) -> None:
     assert caught.value.remedy
 
 
+def test_a_fault_before_or_behind_the_events_costs_no_event() -> None:
+    whole = document(op("aten::mm", 0, 1))
+    for data, found in (
+        (whole + b"{}", {"lost_event": 1}),
+        (whole + b"\0" * 512, {"repaired_event": 1}),
+        (whole.replace(b'"schemaVersion": 1', b'"schemaVersion": one'), {"lost_key": 1}),
+        (whole[:-1], {"cut_off": 1}),
+        (whole[:-2], {"cut_off": 1}),
+        (whole[:-2] + b', "traceName": "t.json"}', {"repaired_event": 1}),
+    ):
+        events = read_bytes(data, "t.json")
+        assert heights(events) == {"ops": 1}
+        assert problems(events) == found, data
+        assert events.recording.is_truncated is ("cut_off" in found)
+
+
 @pytest.mark.parametrize("depth", [3_000, 200_000])
-@pytest.mark.parametrize("around", ["{}", '{{"traceEvents": [{}]}}', '{{"traceEvents": [{{"args": {{"a": {}}}}}]}}'])
-def test_json_nested_too_deeply_is_refused(around: str, depth: int) -> None:
+@pytest.mark.parametrize(
+    ("around", "problem"),
+    [
+        ("{}", "holds no event that can be read"),
+        ('{{"a": {}}}', "its JSON is nested too deeply for a profiler trace: give a file written by torch.profiler"),
+        ('{{"traceEvents": [{}]}}', "holds no event that can be read"),
+    ],
+)
+def test_json_nested_too_deeply_is_refused(around: str, problem: str, depth: int) -> None:
     data = around.format("[" * depth + "]" * depth).encode()
-    with pytest.raises(TracekitError, match=r"^t\.json: its JSON is nested too deeply: get the file again"):
+    with pytest.raises(TracekitError, match=rf"^t\.json:? {re.escape(problem)}"):
         read_bytes(data, "t.json")
+
+
+def test_an_arg_nested_too_deeply_becomes_null_and_one_beyond_reason_costs_its_event() -> None:
+    other = op("aten::mm", 0, 1)
+    for depth, found, rows in ((3_000, "repaired_event", 2), (200_000, "lost_event", 1)):
+        deep = json.dumps(op("aten::deep", 5, 1, a="DEEP")).replace('"DEEP"', "[" * depth + "]" * depth).encode()
+        events = read_bytes(document(other)[:-2] + b", " + deep + b"]}", "t.json")
+        assert problems(events) == {found: 1}
+        assert events.ops["name"].to_list() == ["aten::mm", "aten::deep"][:rows]
 
 
 def test_the_knowledge_is_consistent() -> None:
@@ -200,9 +259,3 @@ def test_frames_have_their_columns_whether_or_not_they_have_rows() -> None:
         assert dict(events.device.schema) == shape.DEVICE
         assert dict(events.memory.schema) == shape.MEMORY
         assert dict(events.other.schema) == shape.OTHER
-
-
-@pytest.mark.parametrize("data", [b"[1, 2]", b'{"traceEvents": [null]}', b'{"traceEvents": ["a", []]}'])
-def test_a_list_of_anything_but_events_is_no_trace(data: bytes) -> None:
-    with pytest.raises(TracekitError, match="no profiler trace"):
-        read_bytes(data, "t.json")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.independent import Span, busy
-from tracekit.link.nesting import Nesting, by_thread, innermost, nest
+from tracekit.link.nesting import Nesting, Spans, nest, parents_of
 
 _SPANS = st.lists(
     st.builds(lambda start, length: Span(start, start + length), st.integers(-9, 24), st.integers(0, 12)), max_size=14
@@ -66,24 +67,47 @@ def test_crossings_are_the_children_that_end_after_their_parent(spans: list[Span
     )
 
 
-@given(_SPANS, st.lists(st.integers(-9, 40)).map(sorted))
-@settings(deadline=None)
-def test_innermost_is_the_last_to_start_of_those_open(spans: list[Span], times: list[int]) -> None:
-    found = innermost([one.start for one in spans], [one.end for one in spans], times)
-    assert found == [(open_at(spans, time) or [-1])[-1] for time in times]
+def spans_of(threads: list[list[Span]]) -> tuple[Spans, list[tuple[int, Span]]]:
+    """Return intervals of several threads as spans, and the same with their threads as a list in order of start."""
+    rows = sorted(
+        ((number, one) for number, spans in enumerate(threads) for one in spans),
+        key=lambda row: (row[1].start, -row[1].end, row[0]),
+    )
+    columns = ([number for number, _ in rows], [one.start for _, one in rows], [one.end for _, one in rows])
+    return Spans.of(*(np.array(column, dtype=np.int64) for column in columns)), rows
+
+
+@given(_SPANS)
+def test_parents_alone_are_those_of_the_whole_nesting(spans: list[Span]) -> None:
+    assert parents_of([one.start for one in spans], [one.end for one in spans]) == nested(spans).parents
+
+
+@given(
+    st.lists(_SPANS, max_size=3),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(-9, 40)), max_size=20),
+    st.lists(st.booleans(), min_size=42, max_size=42),
+)
+def test_innermost_is_the_last_to_start_of_those_open_and_usable(
+    threads: list[list[Span]], asked: list[tuple[int, int]], usable: list[bool]
+) -> None:
+    spans, rows = spans_of(threads)
+    on, times = (np.array([pair[place] for pair in asked], dtype=np.int64) for place in (0, 1))
+    flags = np.array(usable[: len(rows)], dtype=bool)
+    found = spans.innermost(on, times, flags)
+    for (thread, time), hit in zip(asked, found.tolist(), strict=True):
+        inside = [
+            place
+            for place, (number, one) in enumerate(rows)
+            if flags[place] and number == thread and one.start <= time < one.end
+        ]
+        assert hit == (inside or [-1])[-1]
 
 
 def test_a_span_is_open_at_its_start_and_closed_at_its_end() -> None:
-    assert innermost([5], [9], [4, 5, 8, 9]) == [-1, 0, 0, -1]
+    spans, _ = spans_of([[Span(5, 9)]])
+    times = np.array([4, 5, 8, 9], dtype=np.int64)
+    assert spans.innermost(np.zeros(4, dtype=np.int64), times).tolist() == [-1, 0, 0, -1]
 
 
 def test_a_child_that_ends_after_its_parent_takes_the_time_it_runs() -> None:
     assert nest([0, 5, 12], [10, 15, 20]) == Nesting([-1, 0, 1], [0, 1, 2], [5, 7, 8], 2)
-
-
-def test_rows_are_grouped_by_process_and_thread() -> None:
-    assert by_thread(["1", "1", "2", "1"], ["a", "b", "a", "a"]) == {
-        ("1", "a"): [0, 3],
-        ("1", "b"): [1],
-        ("2", "a"): [2],
-    }

@@ -83,9 +83,14 @@ def test_ops_are_numbered_in_order_of_start() -> None:
     assert ops.select("op_id", "name").rows() == [(0, "a"), (1, "b"), (2, "c")]
 
 
-def test_frames_nest_by_their_python_ids_even_where_times_say_otherwise() -> None:
-    frames = linked(frame("root", 0, 9, 1), frame("child", 20, 2, 2, 1), frame("inside", 1, 2, 3, 7)).frames
-    assert parents(frames, "frame_id") == {"root": None, "child": "root", "inside": None}
+def test_frames_nest_by_their_python_ids_not_by_time() -> None:
+    frames = linked(frame("root", 0, 9, 1), frame("child", 2, 20, 2, 1), frame("inside", 3, 2, 3, 1)).frames
+    assert parents(frames, "frame_id") == {"root": None, "child": "root", "inside": "root"}
+
+
+def test_a_parent_that_has_ended_or_is_not_there_is_none() -> None:
+    frames = linked(frame("root", 0, 9, 1), frame("late", 20, 2, 2, 1), frame("orphan", 1, 2, 3, 7)).frames
+    assert parents(frames, "frame_id") == {"root": None, "late": None, "orphan": None}
 
 
 def test_frames_without_parents_nest_by_time() -> None:

@@ -36,11 +36,14 @@ class Line(NamedTuple):
     ask: str | None = None
 
 
-def summarize(store: Store, name: str) -> Table:
-    """Return one line a topic: run, trust, steps, attention, the rest, phases, kernels, padding, device, memory."""
+def summarize(store: Store, name: str, verdict: str) -> Table:
+    """Return one line a topic: run, trust, steps, attention, the rest, phases, kernels, padding, device, memory.
+
+    `verdict` is the doctor's, in words.
+    """
     pages = (
         _run(store, name),
-        _trust(store),
+        _trust(store, verdict),
         _steps(store),
         _work(store),
         _padding(store),
@@ -67,7 +70,8 @@ def _run(store: Store, name: str) -> Iterator[Line]:
     yield Line("run", f"{name} · {traces}{world} · {device} · {length} · {row['events']:,} events")
 
 
-def _trust(store: Store) -> Iterator[Line]:
+def _trust(store: Store, verdict: str) -> Iterator[Line]:
+    yield Line("trust", verdict, "trace_quality")
     linked = store.scalar(
         "select coalesce(sum(dur_ns) filter (where op_id is not null), 0) / nullif(sum(dur_ns), 0) from kernel"
     )
@@ -82,7 +86,7 @@ def _trust(store: Store) -> Iterator[Line]:
     if total:
         sureness = f" ({_parts(sure, total)})" if known else ""
         parts.append(f"the role of {text(known / total, FRACTION)} of time is known{sureness}")
-    yield Line("trust", ", ".join(parts) or "nothing to judge", "trace_quality")
+    yield Line("trust", ", ".join(parts) or "nothing to judge")
 
 
 def _steps(store: Store) -> Iterator[Line]:

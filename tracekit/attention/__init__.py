@@ -3,7 +3,8 @@
 `give_meaning(linked)` gives the finished tables of one trace.
 """
 
+from tracekit.attention.batches import batches, calls_with_padding
 from tracekit.attention.facts import Facts, read_facts
-from tracekit.attention.tables import give_meaning
+from tracekit.attention.tables import give_meaning, part_tables
 
-__all__ = ["Facts", "give_meaning", "read_facts"]
+__all__ = ["Facts", "batches", "calls_with_padding", "give_meaning", "part_tables", "read_facts"]

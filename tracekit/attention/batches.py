@@ -98,6 +98,12 @@ def _naive(step: StepFacts) -> Computed:
     return Computed("naive", len(step.lengths or []) * queries * keys, "exact")
 
 
+def calls_with_padding(ops: pl.DataFrame) -> pl.DataFrame:
+    """Return, of linked ops, those that `batches` looks at."""
+    names = [row["name"] for row in load("padding")["op"]]
+    return ops.filter(pl.col("name").is_in(names)).select("step_id", "name", "input_dims", "concrete_inputs", "phase")
+
+
 def _in_step(ops: pl.DataFrame, step_id: int) -> Computed | None:
     """Return what the attention calls of a step computed, if they agree."""
     names = [row["name"] for row in load("padding")["op"]]

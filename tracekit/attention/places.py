@@ -52,27 +52,38 @@ def enter(around: Place, place: str | None, scope: tuple[str, int], reason: str)
 def places_of_frames(frames: pl.DataFrame) -> list[Place]:
     """Return for each Python frame the place inside it; frames are numbered from 0 and sorted by start."""
     names, parents = frames["name"].to_list(), frames["parent_id"].to_list()
+    silent = {name for name in set(names) if not name.startswith(_MODULE) and place_of_function(name) is None}
     found: list[Place | None] = [None] * len(names)
-    for row in range(len(names)):
+    for row, parent in enumerate(parents):
+        if parent is None:
+            around: Place | None = NOWHERE
+        else:
+            around = found[parent]
+        if around is not None:  # parents mostly come first
+            found[row] = around if names[row] in silent else _into_frame(around, names[row], row)
+            continue
         chain = [row]
-        while (parent := parents[chain[-1]]) is not None and found[parent] is None and parent not in chain:
-            chain.append(parent)
+        while (above := parents[chain[-1]]) is not None and found[above] is None and above not in chain:
+            chain.append(above)
         for member in reversed(chain):
-            parent = parents[member]
-            around = (found[parent] or NOWHERE) if parent is not None else NOWHERE
-            found[member] = _into_frame(around, names[member], member)
+            above = parents[member]
+            outer = (found[above] or NOWHERE) if above is not None else NOWHERE
+            found[member] = _into_frame(outer, names[member], member)
     return [place or NOWHERE for place in found]
 
 
+_MODULE = "nn.Module: "
+
+
 def _into_frame(around: Place, name: str, frame_id: int) -> Place:
-    if not name.startswith("nn.Module: "):
+    if not name.startswith(_MODULE):
         place = place_of_function(name)
         return (
             around
             if place is None
             else enter(around, place, ("frame", frame_id), f"function {name.rsplit(': ', 1)[-1]}")
         )
-    class_name = name.removeprefix("nn.Module: ").rstrip("0123456789").removesuffix("_")
+    class_name = name.removeprefix(_MODULE).rstrip("0123456789").removesuffix("_")
     place = place_of_module(class_name)
     if place == "linear" and _is_head(around):
         place = "lm_head"
@@ -92,9 +103,11 @@ def places_of_ops(ops: pl.DataFrame, frames: pl.DataFrame) -> list[Place]:
     """
     in_frame = places_of_frames(frames)
     found: list[Place] = []
-    columns = ops.select("name", "parent_id", "frame_id", "forward_op_id")
+    names = ops["name"].to_list()
+    marks = {name: place for name in set(names) if (place := meaning_of(name).place) not in _TRANSPARENT}
     frame_ids = ops["frame_id"].to_list()
-    for row, (name, parent, frame_id, forward) in enumerate(columns.iter_rows()):
+    columns = (names, ops["parent_id"].to_list(), frame_ids, ops["forward_op_id"].to_list())
+    for row, (name, parent, frame_id, forward) in enumerate(zip(*columns, strict=True)):
         if forward is not None:
             around = found[forward]
         else:
@@ -102,5 +115,5 @@ def places_of_ops(ops: pl.DataFrame, frames: pl.DataFrame) -> list[Place]:
             if frame_id is not None and (parent is None or frame_id != frame_ids[parent]):
                 inside = in_frame[frame_id]
                 around = around if inside.name is None and around.name is not None else inside
-        found.append(enter(around, meaning_of(name).place, ("op", row), f"op {name}"))
+        found.append(enter(around, marks[name], ("op", row), f"op {name}") if name in marks else around)
     return found

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import polars as pl
 
-from tracekit.attention.knowledge import family_of, load, meaning_of
+from tracekit.attention.knowledge import Family, family_of, load, meaning_of
 from tracekit.attention.places import NOWHERE, Place, places_of_ops
 
 if TYPE_CHECKING:
@@ -31,32 +31,66 @@ class Role(NamedTuple):
 
 
 class OpMeanings(NamedTuple):
-    """For each op: what it does, where it ran, and the role of work it does by itself."""
+    """For each op: what it does, where it ran, and the role of work it does by itself.
+
+    Ops of one `state` are alike in all of these, in name and in phase.
+    """
 
     actions: list[str | None]
     places: list[Place]
     roles: list[Role]
+    states: list[int]
+
+    def columns(self) -> pl.DataFrame:
+        """Return the roles as columns, in the order of the ops."""
+        return _columns(self.roles)
+
+
+def _columns(roles: Sequence[Role]) -> pl.DataFrame:
+    """Return roles, of which few differ, as the three columns that tables have."""
+    numbers: dict[int, int] = {}
+    each = pl.Series([numbers.setdefault(id(role), len(numbers)) for role in roles], dtype=pl.Int64)
+    known = {id(role): role for role in roles}
+    different = pl.DataFrame([known[key] for key in numbers], schema=_SCHEMA, orient="row")
+    return different[each] if len(roles) else different
+
+
+_SCHEMA = {"role": pl.String, "role_confidence": pl.String, "role_reason": pl.String}
 
 
 def op_meanings(ops: pl.DataFrame, frames: pl.DataFrame) -> OpMeanings:
     """Give every op an action, a place and a role. Ops and frames are numbered from 0 in order of start."""
     places = places_of_ops(ops, frames)
     actions = _actions(ops)
-    ordered = _by_order(ops["phase"].to_list(), actions, places)
+    phases = ops["phase"].to_list()
+    ordered = _by_order(phases, actions, places)
     roles: list[Role] = []
-    columns = ops.select("name", "phase", "forward_op_id")
-    for row, (name, phase, forward) in enumerate(columns.iter_rows()):
-        role = ordered.get(row) or decide(places[row], actions[row], name, phase)
-        if forward is not None and not (meaning_of(name).action == "attention" or role.name in {"comm", "optimizer"}):
+    states: list[int] = []
+    decided: dict[tuple[int, str | None, str, str], Role] = {}  # places live on in the list, so their ids are theirs
+    inherited: dict[tuple[int, int], Role] = {}
+    numbers: dict[tuple[object, ...], int] = {}
+    for row, (name, place, action, phase, forward) in enumerate(
+        zip(ops["name"].to_list(), places, actions, phases, ops["forward_op_id"].to_list(), strict=True)
+    ):
+        key = (id(place), action, name, phase)
+        role = ordered.get(row) or decided.get(key)
+        if role is None:
+            role = decided[key] = decide(place, action, name, phase)
+        if forward is not None:
             origin = roles[forward]
-            if origin.name not in _VAGUE or role.name in _VAGUE:
-                role = _backward_of(origin, role)
+            pair = (id(origin), id(role))
+            if pair not in inherited:
+                inherited[pair] = _backward_of(origin, role)
+            if inherited[pair] is not role and meaning_of(name).action != "attention":
+                role = inherited[pair]
         roles.append(role)
-    return OpMeanings(actions, places, roles)
+        states.append(numbers.setdefault((key, id(role)), len(numbers)))
+    return OpMeanings(actions, places, roles, states)
 
 
 def _backward_of(origin: Role, own: Role) -> Role:
-    if origin.name in _VAGUE:
+    """Return the role of a backward op whose forward op has the role `origin`, and which by itself has its `own`."""
+    if own.name in {"comm", "optimizer"} or origin.name in _VAGUE:
         return own
     return Role(
         origin.name,
@@ -67,9 +101,11 @@ def _backward_of(origin: Role, own: Role) -> Role:
 
 def _actions(ops: pl.DataFrame) -> list[str | None]:
     """Return what each op does by its own name, else by its parent's, else by its forward op's."""
+    names = ops["name"].to_list()
+    by_name = {name: meaning_of(name).action for name in set(names)}
     actions: list[str | None] = []
-    for name, parent, forward in ops.select("name", "parent_id", "forward_op_id").iter_rows():
-        action = meaning_of(name).action
+    for name, parent, forward in zip(names, ops["parent_id"].to_list(), ops["forward_op_id"].to_list(), strict=True):
+        action = by_name[name]
         if action is None and parent is not None:
             action = actions[parent]
         if action is None and forward is not None:
@@ -152,30 +188,37 @@ def _batched_product(row: int, softmaxes: list[int], used: set[int], where: str)
 
 def kernel_roles(kernels: pl.DataFrame, ops: pl.DataFrame, meanings: OpMeanings) -> pl.DataFrame:
     """Return `family`, `role`, `role_confidence` and `role_reason` for each kernel, in the kernels' order."""
-    specific = set(load("roles")["specific"]["actions"])
+    names, op_ids = kernels["name"].to_list(), kernels["op_id"].to_list()
     op_names, op_phases = ops["name"].to_list(), ops["phase"].to_list()
-    rows = []
-    for name, op_id in kernels.select("name", "op_id").iter_rows():
-        family = family_of(name)
-        action = family.action if family else None
-        op_action = None if op_id is None else meanings.actions[op_id]
-        if op_id is None:
-            role = _unlinked(action, family.name if family else None)
-        elif action == "gemm" or action not in specific or (action == op_action and action not in _ALWAYS):
-            role = meanings.roles[op_id]
-            if op_action is None and action is not None:
-                role = decide(meanings.places[op_id], action, op_names[op_id], op_phases[op_id])
-        else:
-            role = _by_family(
-                family.name if family else "",
-                action,
-                meanings.places[op_id],
-                meanings.roles[op_id],
-                op_phases[op_id],
-            )
-        rows.append((family.name if family else None, *role))
-    schema = {"family": pl.String, "role": pl.String, "role_confidence": pl.String, "role_reason": pl.String}
-    return pl.DataFrame(rows, schema=schema, orient="row")
+    families = {name: family_of(name) for name in set(names)}
+    roles: list[Role] = []
+    decided: dict[tuple[str, int], Role] = {}
+    states = meanings.states
+    for key in zip(names, (-1 if op_id is None else states[op_id] for op_id in op_ids), strict=True):
+        role = decided.get(key)
+        if role is None:
+            op_id = op_ids[len(roles)]
+            role = decided[key] = _kernel_role(families[key[0]], op_id, op_names, op_phases, meanings)
+        roles.append(role)
+    shown = {name: family.name if family else None for name, family in families.items()}
+    family = pl.Series("family", [shown[name] for name in names], dtype=pl.String)
+    return pl.DataFrame([family]).hstack(_columns(roles))
+
+
+def _kernel_role(
+    family: Family | None, op_id: int | None, op_names: Sequence[str], op_phases: Sequence[str], meanings: OpMeanings
+) -> Role:
+    action = family.action if family else None
+    family_name = family.name if family else None
+    if op_id is None:
+        return _unlinked(action, family_name)
+    op_action = meanings.actions[op_id]
+    specific = load("roles")["specific"]["actions"]
+    if action == "gemm" or action not in specific or (action == op_action and action not in _ALWAYS):
+        if op_action is None and action is not None:
+            return decide(meanings.places[op_id], action, op_names[op_id], op_phases[op_id])
+        return meanings.roles[op_id]
+    return _by_family(family_name or "", action, meanings.places[op_id], meanings.roles[op_id], op_phases[op_id])
 
 
 def _by_family(family: str, action: str | None, place: Place, op_role: Role, phase: str) -> Role:

@@ -16,7 +16,11 @@ from tracekit.attention.knowledge import place_of_module
 from tracekit.attention.roles import kernel_roles, op_meanings
 
 if TYPE_CHECKING:
-    from tracekit.link import Linked
+    from collections.abc import Iterable
+
+    from tracekit.ingest import Problem, Recording
+    from tracekit.link import Linked, Trace
+    from tracekit.link.clocks import Clock
 
 _QUALITY = {
     "check_name": pl.String, "severity": pl.String, "count": pl.Int64, "share_frac": pl.Float64,
@@ -24,56 +28,81 @@ _QUALITY = {
 }  # fmt: skip
 
 
-def give_meaning(linked: Linked, facts: Facts | None = None, trace_id: int = 0) -> dict[str, pl.DataFrame]:
+def give_meaning(linked: Trace, facts: Facts | None = None, trace_id: int = 0) -> dict[str, pl.DataFrame]:
     """Return the tables of one trace by name: roles and families added, columns as the schema has them.
 
     `facts` were recorded beside the trace; without them batch and workload are empty.
     """
     facts = facts or Facts()
+    part = part_tables(linked)
+    by_op = part["op"].select("op_id", "role")
+    tables = part | {
+        "trace": _trace(linked, facts),
+        "step": mark_cut_steps(linked.steps, facts),
+        "module": with_kinds(linked.modules),
+        "memory_sample": samples(part["memory_sample"]),
+        "allocation": with_categories(
+            linked.allocations.join(by_op, on="op_id", how="left", maintain_order="left")
+        ),
+        "batch": batches(facts, linked.steps, linked.ops),
+        "workload": workload(linked.dur_ns, facts),
+        "quality": quality(linked.problems),
+    }  # fmt: skip
+    return {name: with_trace_id(frame, trace_id) for name, frame in tables.items()}
+
+
+def with_trace_id(frame: pl.DataFrame, trace_id: int) -> pl.DataFrame:
+    """Return a table's rows with the trace they belong to."""
+    return frame.with_columns(pl.lit(trace_id, pl.Int64).alias("trace_id"))
+
+
+def part_tables(linked: Linked) -> dict[str, pl.DataFrame]:
+    """Return those tables that can be made of any part of a trace, in which every row has its meaning.
+
+    Samples of memory also keep the op around them, its role included, of which allocations are made.
+    """
     meanings = op_meanings(linked.ops, linked.frames)
     kernels = linked.kernels.with_columns(
         kernel_roles(linked.kernels, linked.ops, meanings), call_id=pl.lit(None, pl.Int64)
     )
-    roles = pl.DataFrame(
-        meanings.roles,
-        orient="row",
-        schema={"role": pl.String, "role_confidence": pl.String, "role_reason": pl.String},
-    )
-    kinds = [place_of_module(name) for name in linked.modules["class_name"].to_list()]
-    tables = {
-        "trace": _trace(linked, facts),
-        "step": _steps(linked.steps, facts),
-        "op": linked.ops.with_columns(roles).drop("is_annotation", "fwd_thread_id"),
+    ops = linked.ops.hstack(meanings.columns()).drop("is_annotation", "fwd_thread_id")
+    by_op = ops.select("op_id", "role")
+    return {
+        "op": ops,
         "frame": linked.frames.drop("python_id", "python_parent_id"),
-        "module": linked.modules.with_columns(pl.Series("kind", kinds, pl.String)),
         "launch": linked.launches,
+        "collective": linked.collectives,
         "kernel": kernels.drop("external_id", "pid", "tid"),
-        "memory_sample": linked.memory_samples.select(
-            "sample_id", "device", pl.col("start_ns").alias("time_ns"), "allocated_bytes", "reserved_bytes", "args_json"
-        ),
-        "allocation": _allocations(linked.allocations, roles),
-        "batch": batches(facts, linked.steps, linked.ops),
-        "workload": _workload(linked, facts),
+        "memory_sample": linked.memory_samples.join(by_op, on="op_id", how="left", maintain_order="left"),
         "other_event": linked.other.sort("start_ns", "category", "name", nulls_last=False, maintain_order=True),
-        "quality": _quality(linked),
-    }  # fmt: skip
-    return {name: frame.with_columns(pl.lit(trace_id, pl.Int64).alias("trace_id")) for name, frame in tables.items()}
+    }
 
 
-def _allocations(allocations: pl.DataFrame, roles: pl.DataFrame) -> pl.DataFrame:
-    """Give allocations the role of the op that made them; nothing says yet what they hold."""
-    by_op = roles.select(pl.col("role")).with_row_index("op_id").cast({"op_id": pl.Int64})
-    unknown = {name: pl.lit(None, pl.String) for name in ("category", "category_reason")}
-    return allocations.join(by_op, on="op_id", how="left", maintain_order="left").with_columns(**unknown)
+def with_kinds(modules: pl.DataFrame) -> pl.DataFrame:
+    """Return modules as their table has them, with what their class is."""
+    kinds = [place_of_module(name) for name in modules["class_name"].to_list()]
+    return modules.drop("label").with_columns(pl.Series("kind", kinds, pl.String))
 
 
-def _steps(steps: pl.DataFrame, facts: Facts) -> pl.DataFrame:
+def samples(placed: pl.DataFrame) -> pl.DataFrame:
+    """Return samples of memory as their table has them."""
+    return placed.select(
+        "sample_id", "device", pl.col("start_ns").alias("time_ns"), "allocated_bytes", "reserved_bytes", "args_json"
+    )  # fmt: skip
+
+
+def with_categories(allocations: pl.DataFrame) -> pl.DataFrame:
+    """Add what an allocation holds, of which nothing says anything yet."""
+    return allocations.with_columns(**{name: pl.lit(None, pl.String) for name in ("category", "category_reason")})
+
+
+def mark_cut_steps(steps: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     """Mark as partial the steps that were cut, as only the recorder knows."""
     cut = [step.number for step in facts.steps if not step.is_whole]
     return steps.with_columns(is_partial=pl.col("is_partial") | pl.col("number").is_in(cut).fill_null(value=False))
 
 
-def _workload(linked: Linked, facts: Facts) -> pl.DataFrame:
+def workload(dur_ns: int, facts: Facts) -> pl.DataFrame:
     """Return the one workload that facts speak of, its label as key and value."""
     kinds = pl.List(pl.Struct({"key": pl.String, "value": pl.String}))
     schema: dict[str, Any] = {"workload_id": pl.Int64, "label": kinds, "start_ns": pl.Int64, "dur_ns": pl.Int64}
@@ -82,11 +111,25 @@ def _workload(linked: Linked, facts: Facts) -> pl.DataFrame:
     said = facts.workload
     known = {"mode": said.mode, "implementation": said.implementation, **said.label}
     label = [{"key": key, "value": value} for key, value in known.items() if value is not None]
-    return pl.DataFrame([(0, label, 0, linked.dur_ns)], schema=schema, orient="row")
+    return pl.DataFrame([(0, label, 0, dur_ns)], schema=schema, orient="row")
 
 
-def _trace(linked: Linked, facts: Facts) -> pl.DataFrame:
-    said = linked.recording
+def _trace(linked: Trace, facts: Facts) -> pl.DataFrame:
+    return trace_row(
+        linked.recording,
+        facts,
+        start_unix_ns=linked.start_unix_ns,
+        dur_ns=linked.dur_ns,
+        has_device=linked.kernels.height > 0,
+        has_shapes=linked.ops["input_dims"].is_not_null().any(),
+        has_stacks=linked.frames.height > 0,
+        has_modules=linked.modules.height > 0,
+        has_memory=linked.memory_samples.height > 0,
+    )
+
+
+def trace_row(said: Recording, facts: Facts, **linked: Any) -> pl.DataFrame:
+    """Return the one row of a trace: what it says of itself, and what linking found, by column."""
     row = {
         "rank": said.rank,
         "world_size": said.world_size,
@@ -94,35 +137,58 @@ def _trace(linked: Linked, facts: Facts) -> pl.DataFrame:
         "source_sha256": said.source_sha256,
         "events": said.events,
         "dialect": said.dialect,
+        "is_rewritten": said.is_rewritten,
+        "vendor": said.vendor,
+        "external_ids": said.external_ids,
+        "time_resolution_ns": said.time_resolution_ns,
         "device_name": said.device_name,
         "device_count": said.device_count,
         "sm_count": said.sm_count,
         "compute_capability": said.compute_capability,
         "torch_version": facts.torch_version or said.torch_version,
-        "start_unix_ns": linked.start_unix_ns,
-        "dur_ns": linked.dur_ns,
-        "has_device": linked.kernels.height > 0,
-        "has_shapes": linked.ops["input_dims"].is_not_null().any(),
-        "has_stacks": linked.frames.height > 0,
-        "has_modules": linked.modules.height > 0,
-        "has_memory": linked.memory_samples.height > 0,
-        "truncated": False,
+        **linked,
+        "truncated": said.is_truncated,
         "unprofiled_step_ns": int(median(facts.unprofiled_step_ns)) if facts.unprofiled_step_ns else None,
     }
-    text = ("source_name", "source_sha256", "dialect", "device_name", "compute_capability", "torch_version")
+    text = (
+        *("source_name", "source_sha256", "dialect", "vendor", "external_ids"),
+        *("device_name", "compute_capability", "torch_version"),
+    )
+    truth = ("is_rewritten",)  # which may be null
     kinds = {
-        name: pl.String if name in text else pl.Boolean if isinstance(value, bool) else pl.Int64
+        name: pl.String if name in text else pl.Boolean if isinstance(value, bool) or name in truth else pl.Int64
         for name, value in row.items()
     }
     return pl.DataFrame([row], schema=kinds)
 
 
-def _quality(linked: Linked) -> pl.DataFrame:
-    device_ns = linked.kernels["dur_ns"].sum()
-    lost = dict(linked.kernels.group_by("unlinked_reason").agg(pl.col("dur_ns").sum()).iter_rows())
-    rows = []
-    for problem in linked.problems:
-        reason = problem.message.removeprefix("Device work without an op: ").removesuffix(".")
-        share = lost.get(reason, 0) / device_ns if problem.check_name == "unlinked_kernel" and device_ns else None
-        rows.append((problem.check_name, problem.severity, problem.count, share, None, problem.message))
+def ranked(row: pl.DataFrame, rank: int | None, source: str | None, clock: Clock | None) -> pl.DataFrame:
+    """Return a trace's row with its rank in the run, where that comes from, and its clock against the others'."""
+    return row.with_columns(
+        pl.lit(rank, pl.Int64).alias("rank"),
+        pl.lit(source, pl.String).alias("rank_source"),
+        *(
+            pl.lit(getattr(clock, field) if clock else None, kind).alias(f"clock_{field}")
+            for field, kind in _CLOCK.items()
+        ),
+    )
+
+
+_CLOCK = {
+    "status": pl.String,
+    "reason": pl.String,
+    "offset_ns": pl.Int64,
+    "start_ns": pl.Int64,
+    "spread_ns": pl.Int64,
+    "matched": pl.Int64,
+    "drift_ns_per_s": pl.Float64,
+    "through_rank": pl.Int64,
+}
+
+
+def quality(problems: Iterable[Problem]) -> pl.DataFrame:
+    """Return what was noticed about a trace as rows."""
+    rows = [
+        (one.check_name, one.severity, one.count, one.share_frac, one.first_offset, one.message) for one in problems
+    ]
     return pl.DataFrame(rows, schema=_QUALITY, orient="row")

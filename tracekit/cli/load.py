@@ -1,4 +1,4 @@
-"""`tracekit load`: a trace to a bundle."""
+"""`tracekit load`: traces to a bundle."""
 
 from __future__ import annotations
 
@@ -7,31 +7,45 @@ from pathlib import Path
 
 import click
 
-from tracekit.errors import TracekitError
+from tracekit.cli import options
 
 
-@click.command(short_help="Turn a trace into a bundle that answers at once.")
+@click.command(short_help="Turn traces into a bundle that answers at once.")
 @click.argument("traces", nargs=-1, required=True, type=click.Path())
 @click.option("-o", "--output", required=True, type=click.Path(dir_okay=False), help="The bundle to write, RUN.tkb.")
-@click.option("--keep-raw", is_flag=True, help="Put the trace itself into the bundle too, compressed.")
+@click.option("--keep-raw", is_flag=True, help="Put the traces themselves into the bundle too, compressed.")
+@options.reading
 @click.option("--force", is_flag=True, help="Replace an output that exists.")
-def load(traces: tuple[str, ...], output: str, *, keep_raw: bool, force: bool) -> None:
-    """Read TRACE, a .json or .json.gz file of torch.profiler, and write it as the bundle -o RUN.tkb.
+def load(
+    traces: tuple[str, ...],
+    output: str,
+    *,
+    keep_raw: bool,
+    strict: bool,
+    trust_archive: bool,
+    workers: int,
+    force: bool,
+) -> None:
+    """Read TRACES, files of torch.profiler (.json, also in gzip, zstd or ZIP), and write the bundle -o RUN.tkb.
 
-    A bundle is one file with the trace's tables: it opens at once, and it can be sent to somebody else.
+    Several files, a folder or a pattern are the ranks of one run. A bundle is one file with the traces' tables: it
+    opens at once, and it can be sent to somebody else.
     """
-    from tracekit.loading import load as load_trace
+    from tracekit.cli.progress import shown
+    from tracekit.loading import Settings
+    from tracekit.loading import load as load_traces
 
-    if len(traces) > 1:
-        raise TracekitError(f"{len(traces)} traces were given", "this version loads one trace into a bundle")
     started = time.perf_counter()
-    done = load_trace(traces[0], output, keep_raw=keep_raw, overwrite=force)
+    with shown() as progress:
+        settings = Settings(is_strict=strict, trust_archive=trust_archive, progress=progress)
+        done = load_traces(traces, output, keep_raw=keep_raw, overwrite=force, workers=workers, settings=settings)
     seconds = time.perf_counter() - started
     size = Path(output).stat().st_size
+    ranks = f"{done.traces} traces, " if done.traces > 1 else ""
     click.echo(
-        f"{output}: {done.events:,} events, {done.kernels:,} pieces of device work, "
+        f"{output}: {ranks}{done.events:,} events, {done.kernels:,} pieces of device work, "
         f"{size / 2**20:.1f} MiB, {seconds:.1f} s",
         err=True,
     )
     if done.problems:
-        click.echo(f"there are warnings: tracekit query {output} trace_quality", err=True)
+        click.echo(f"there are warnings: tracekit doctor {output}", err=True)

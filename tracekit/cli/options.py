@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -81,6 +82,28 @@ def output(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Choice(FORMATS),
             help="Default: by the output's suffix, else table.",
         ),
+    ):
+        command = option(command)
+    return command
+
+
+def workers() -> int:
+    """Return how many processes read a large trace unless somebody says otherwise."""
+    return min(8, os.cpu_count() or 1)
+
+
+def reading(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --strict, --trust-archive and --workers, which say how traces are read."""
+    for option in (
+        click.option(
+            "--workers",
+            type=click.IntRange(1, 256),
+            default=workers,
+            show_default="one a core, 8 at most",
+            help="Processes that read a large trace.",
+        ),
+        click.option("--trust-archive", is_flag=True, help="Unpack an archive that grows more than 200 times."),
+        click.option("--strict", is_flag=True, help="Refuse a broken trace instead of repairing it."),
     ):
         command = option(command)
     return command

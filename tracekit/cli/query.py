@@ -58,11 +58,14 @@ def query(
     if run is None:
         raise click.UsageError("give a RUN: a bundle or a trace (or --list)")
     import tracekit
+    from tracekit.cli.progress import loading
     from tracekit.store import Limits
 
-    with tracekit.open(
-        run, steps=steps, ranks=ranks, phases=phases, limits=Limits(timeout, memory_limit, give_up), say=say
-    ) as opened:
+    limits = Limits(timeout, memory_limit, give_up)
+    with (
+        loading() as how,
+        tracekit.open(run, steps=steps, ranks=ranks, phases=phases, limits=limits, say=say, **how) as opened,
+    ):
         if question is None:
             table = opened.questions()
         elif _is_sql(question):

@@ -28,10 +28,13 @@ def summary(
     """Say on one page where RUN's time and memory go, and what to ask next."""
     check(output, force=force)
     import tracekit
+    from tracekit.cli.progress import loading
     from tracekit.store import Limits
 
-    with tracekit.open(
-        run, steps=steps, ranks=ranks, phases=phases, limits=Limits(timeout, memory_limit, give_up), say=say
-    ) as opened:
+    limits = Limits(timeout, memory_limit, give_up)
+    with (
+        loading() as how,
+        tracekit.open(run, steps=steps, ranks=ranks, phases=phases, limits=limits, say=say, **how) as opened,
+    ):
         table = opened.summary()
     emit(table, format_name, output, force=force, default="page")

@@ -1,29 +1,50 @@
 """Bytes to event tables: the only room that knows the profiler's file format.
 
-`read(path)` gives `Events`; what belongs to what, and what it means, is found out by the rooms above.
+`read_bytes(data, name)` gives `Events`; what belongs to what, and what it means, is found out by the rooms above.
+Large files are read in pieces: `Cutter` cuts them, `decoded` reads one, in whatever process.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
 
-from tracekit.ingest.columns import build
-from tracekit.ingest.container import read_file, unpack
-from tracekit.ingest.events import Events, Problem, Recording
-from tracekit.ingest.kineto import parse
+from tracekit.ingest.container import Stream, opened, read_file, unpack
+from tracekit.ingest.cut import PIECE_BYTES, Cutter, Piece
+from tracekit.ingest.dialect import recording
+from tracekit.ingest.events import TABLES, Events, Frames, Problem, Recording
+from tracekit.ingest.kineto import Counts, Decoded, assembled, decoded, finish
+from tracekit.ingest.problems import problems
 
-if TYPE_CHECKING:
-    from pathlib import Path
+__all__ = [
+    "PIECE_BYTES",
+    "TABLES",
+    "Counts",
+    "Cutter",
+    "Decoded",
+    "Events",
+    "Frames",
+    "Piece",
+    "Problem",
+    "Recording",
+    "Stream",
+    "assembled",
+    "decoded",
+    "finish",
+    "opened",
+    "problems",
+    "read_bytes",
+    "read_file",
+    "recording",
+]
 
-__all__ = ["Events", "Problem", "Recording", "read", "read_bytes", "read_file"]
 
+def read_bytes(data: bytes, name: str, piece_bytes: int = PIECE_BYTES) -> Events:
+    """Read one trace from bytes, plain or packed; `name` is what messages and the trace table call it.
 
-def read(path: Path) -> Events:
-    """Read one trace file, raw or gzipped. Raises TracekitError if it is none or is damaged."""
-    return read_bytes(read_file(path), path.name)
-
-
-def read_bytes(data: bytes, name: str) -> Events:
-    """Read one trace from bytes, raw or gzipped; `name` is what messages and the trace table call it."""
-    return build(parse(unpack(data, name), name), name, hashlib.sha256(data).hexdigest())
+    Raises TracekitError if it is none, or is damaged so that nothing of it can be read.
+    """
+    text = unpack(data, name)
+    cutter = Cutter((text[at : at + piece_bytes] for at in range(0, len(text), piece_bytes)), name, piece_bytes)
+    parts = [decoded(piece) for piece in cutter.pieces()]
+    found = finish(cutter, sum((part.counts for part in parts), Counts()), name)
+    return assembled(parts, recording(cutter, found, name, hashlib.sha256(data).hexdigest()), problems(found))

@@ -1,16 +1,15 @@
-"""The `args` of an event: known keys to typed fields, every other key kept as JSON.
+"""The shapes of events: one struct for each category, its known args typed, every other arg kept as JSON.
 
-Owns the list of known keys for each kind of row. An args object that holds nothing unknown is decoded in one
-pass; only one that does takes the slower second pass, so that nothing is lost and little is paid for it.
+Owns the list of known keys for each kind of row. A struct refuses what it does not know, so that a whole piece of
+text decodes in one pass where nothing is unknown; an event that is refused is read key by key, and nothing is lost.
 """
 
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -60,37 +59,49 @@ _FIELDS: dict[str, dict[str, tuple[str, Any]]] = {
     },
 }
 _SAME = {"annotation": "op", "memcpy": "kernel", "memset": "kernel"}
+_MEMORY_CATEGORY = "cpu_instant_event"
+ABSENT = Raw()
+"""What a field that holds JSON text is where its key is not there; one object, so that it is quickly told."""
+_Identity = int | str | float | None
+"""Process and thread ids: numbers, but some exporters write names."""
+HEAD: tuple[tuple[str, Any, Any], ...] = (
+    ("ph", str, ""),
+    ("name", str, ""),
+    ("pid", _Identity, None),
+    ("tid", _Identity, None),
+    ("ts", Raw, ABSENT),  # the digits of the file, since a float64 can't hold them
+    ("dur", Raw, ABSENT),
+)
 
 
-@cache
-def knowledge() -> dict[str, Any]:
-    """Return `kineto.toml`: categories, redundant args, device types."""
-    return tomllib.loads(files("tracekit.ingest").joinpath("kineto.toml").read_text(encoding="utf-8"))
+class Shape(NamedTuple):
+    """What a category's events become: their kind (`flow` and `other` among them), and the category as written."""
+
+    kind: str
+    category: str
 
 
-@dataclass(frozen=True)
-class ArgsReader:
-    """Decodes the args of one kind of row into a struct of its known fields and the JSON of the rest."""
+class ArgsReader(NamedTuple):
+    """The args of one kind of row: their struct, a decoder for each known key, and the keys kept nowhere.
 
-    fast: msgspec.json.Decoder[Any]
+    `kept` names, by field of the `wide` struct, those keys that are known and have no column: they go into
+    args_json. Few traces have them, and all others do better without their fields.
+    """
+
     struct: type[Any]
+    wide: type[Any]
     known: dict[str, tuple[str, msgspec.json.Decoder[Any]]]
     redundant: frozenset[str]
+    kept: dict[str, str]
 
     def read(self, raw: Raw) -> tuple[Any, str | None]:
-        """Return the known fields and the JSON text of every other key, or None where there is none."""
+        """Return the known fields, and the JSON text of every other key or None; both from args of whatever shape."""
         if not len(memoryview(raw)):
             return self.struct(), None
         try:
-            return self.fast.decode(raw), None
-        except msgspec.DecodeError:
-            return self._read_slowly(raw)
-
-    def _read_slowly(self, raw: Raw) -> tuple[Any, str | None]:
-        try:
             items = msgspec.json.decode(raw, type=dict[str, Raw])
         except msgspec.DecodeError:
-            return self.struct(), _text(raw)
+            return self.struct(), text(raw)
         values: dict[str, Any] = {}
         rest: dict[str, Raw] = {}
         for key, value in items.items():
@@ -102,16 +113,19 @@ class ArgsReader:
                     rest[key] = value
             elif key not in self.redundant:
                 rest[key] = value
+        rest = {key: rest.pop(key) for key in self.kept.values() if key in rest} | rest
         return self.struct(**values), msgspec.json.encode(rest).decode("utf-8", "replace") if rest else None
-
-
-def _text(raw: Raw) -> str:
-    return str(memoryview(raw), "utf-8", "replace")
 
 
 def text(raw: Raw) -> str | None:
     """Return the JSON text of a raw value, or None where the key was absent."""
-    return _text(raw) or None
+    return str(memoryview(raw), "utf-8", "replace") or None
+
+
+@cache
+def knowledge() -> dict[str, Any]:
+    """Return `kineto.toml`: categories, redundant args, device types."""
+    return tomllib.loads(files("tracekit.ingest").joinpath("kineto.toml").read_text(encoding="utf-8"))
 
 
 @cache
@@ -119,18 +133,73 @@ def reader(kind: str) -> ArgsReader:
     """Return the reader for a kind of row: op, annotation, frame, runtime, kernel, memcpy, memset, memory."""
     fields = _FIELDS[_SAME.get(kind, kind)]
     redundant = frozenset(knowledge()["redundant"].get(kind, ()))
-    ignored = {
-        f"redundant_{number}": (key, Raw)
-        for number, key in enumerate(sorted(redundant))
-        if key not in {name for name, _ in fields.values()}
-    }
-    every = fields | ignored
-    struct = msgspec.defstruct(
-        f"{kind.title()}Args",
-        [(name, kind_of, Raw() if kind_of is Raw else None) for name, (_, kind_of) in every.items()],
-        rename={name: key for name, (key, _) in every.items()},
-        forbid_unknown_fields=True,
-        gc=False,
+    unnamed = sorted(redundant - {key for key, _ in fields.values()})
+    kept = {f"kept_{number}": key for number, key in enumerate(knowledge()["kept"].get(kind, ()))}
+    every = fields | {f"redundant_{number}": (key, Raw) for number, key in enumerate(unnamed)}
+    struct, wide = (
+        msgspec.defstruct(
+            f"{kind.title()}Args",
+            [(name, kind_of, ABSENT if kind_of is Raw else None) for name, (_, kind_of) in each.items()],
+            rename={name: key for name, (key, _) in each.items()},
+            forbid_unknown_fields=True,
+            gc=False,
+        )
+        for each in (every, every | {name: (key, Raw) for name, key in kept.items()})
     )
     known = {key: (name, msgspec.json.Decoder(kind_of)) for name, (key, kind_of) in fields.items()}
-    return ArgsReader(msgspec.json.Decoder(struct), struct, known, redundant)
+    return ArgsReader(struct, wide, known, redundant, kept)
+
+
+@cache
+def row_struct(kind: str) -> type[Any]:
+    """Return the struct of one row of a kind, whatever its category: `HEAD` and `args`."""
+    return _struct(f"{kind.title()}Row", kind)
+
+
+@cache
+def shapes(*, wide: bool) -> dict[type[Any], Shape]:
+    """Return the struct of each known category, in each way that exporters write its name, and what it becomes.
+
+    Those that are `wide` also take the args that few traces have.
+    """
+    known = knowledge()
+    kinds = {
+        **known["categories"],
+        **dict.fromkeys(known["known_other"]["categories"], "other"),
+        _MEMORY_CATEGORY: "memory",
+        **dict.fromkeys(known["flows"]["categories"], "flow"),
+    }
+    found: dict[type[Any], Shape] = {}
+    for category, kind in kinds.items():
+        for written in dict.fromkeys((category, category.capitalize())):
+            found[_struct(f"Event{len(found)}", kind, written, wide=wide)] = Shape(kind, written)
+    return found
+
+
+def _struct(name: str, kind: str, category: str | None = None, *, wide: bool = False) -> type[Any]:
+    """Make the struct of a kind; one of a category refuses events whose phase or name the kind does not have."""
+    head = {field: (type_of, default) for field, type_of, default in HEAD}
+    tagging: dict[str, Any] = {}
+    if category is not None:
+        tagging = {"tag_field": "cat", "tag": category}
+        if kind != "other":
+            head["ph"] = (Literal[_PHASES.get(kind, ("X",))], msgspec.NODEFAULT)
+        if kind == "memory":
+            head["name"] = (Literal["[memory]"], msgspec.NODEFAULT)
+    rest: dict[str, tuple[Any, Any]]
+    if kind == "flow":  # only counted, so nothing of it is decoded
+        return msgspec.defstruct(name, [("ph", *head["ph"])], gc=False, **tagging)
+    if kind == "other":
+        rest = dict.fromkeys(("args", *EXTRAS), (Raw, ABSENT))
+    else:
+        args = reader(kind).wide if wide else reader(kind).struct
+        rest = {"args": (args, msgspec.field(default_factory=args))}
+        if kind == "memory":
+            rest["s"] = (Raw, ABSENT)  # the scope of an instant, which says nothing of an allocation
+    fields = [(field, *said) for field, said in (head | rest).items()]
+    return msgspec.defstruct(name, fields, gc=False, kw_only=True, forbid_unknown_fields=True, **tagging)
+
+
+EXTRAS = ("id", "s", "bp")
+"""Fields of an event that have no column; they go into args_json."""
+_PHASES = {"flow": ("s", "t", "f"), "memory": ("i", "I", "X")}

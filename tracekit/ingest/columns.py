@@ -1,27 +1,30 @@
-"""Sorted events to frames: exact times, typed columns, and what the trace says of itself.
+"""Rows to frames: exact times and typed columns.
 
-Owns the step from Python rows to Polars columns. Times become int64 ns from the digits of the text. A value
+Owns the step from Python objects to Polars columns. Times become int64 ns from the digits of the text. A value
 that can't be held (an integer above int64, a negative duration) is set aside and counted, never wrapped.
 """
 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from itertools import repeat
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from tracekit.ingest import events as shape
-from tracekit.ingest.args import knowledge, text
-from tracekit.ingest.dialect import recording
-from tracekit.ingest.events import Events, Problem
+from tracekit.ingest.args import ABSENT, knowledge, reader
+from tracekit.ingest.decode import SEPARATOR
+from tracekit.ingest.demangle import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from msgspec import Raw
 
-    from tracekit.ingest.kineto import OtherRow, Row, Sorted
+    from tracekit.ingest.decode import Finding, Rows
 
 _INT64 = range(-(2**63), 2**63)
 _LATEST_NS = 2**62
@@ -30,109 +33,283 @@ _LAST_INTEGER = re.compile(r"(?:.*\s)?(-?[0-9]{1,18})\s*", re.DOTALL)
 _DEVICE_KINDS = ("kernel", "memcpy", "memset")
 
 
-class _Notes:
-    """Counts what was set aside while columns are built."""
-
-    def __init__(self) -> None:
-        self.counts: dict[str, int] = {}
-
-    def add(self, check: str, count: int) -> None:
-        if count:
-            self.counts[check] = self.counts.get(check, 0) + count
+class NoTimeError(Exception):
+    """A row's start is no number, so that it is none of its kind."""
 
 
-def build(found: Sorted, name: str, sha256: str) -> Events:
-    """Turn sorted events into frames. `name` and `sha256` describe the file they came from."""
-    notes = _Notes()
-    ops = [row for kind in ("op", "annotation") for row in found.rows.get(kind, [])]
-    device = [(kind, row) for kind in _DEVICE_KINDS for row in found.rows.get(kind, [])]
-    frames = {
-        "ops": _frame(_op_columns(ops, len(found.rows.get("op", []))), shape.OP, notes),
-        "frames": _frame(_frame_columns(found.rows.get("frame", [])), shape.FRAME, notes),
-        "runtime": _frame(_runtime_columns(found.rows.get("runtime", [])), shape.RUNTIME, notes),
-        "device": _frame(_device_columns(device), shape.DEVICE, notes),
-        "memory": _frame(_memory_columns(found.rows.get("memory", [])), shape.MEMORY, notes),
-        "other": _frame(_other_columns(found.other), shape.OTHER, notes),
+def frames_of(found: Rows, *, is_odd: bool = False) -> dict[str, pl.DataFrame]:
+    """Return rows as the frames that `Events` names; what can't be held is added to the rows' findings.
+
+    Raises NoTimeError if a row's start is no number, unless the rows were read as odd, when that was seen to.
+    """
+    made = {
+        "ops": _ops,
+        "frames": _frames,
+        "runtime": _runtime,
+        "device": _device,
+        "memory": _memory,
+        "other": _other,
     }
-    return Events(recording(found, name, sha256), **frames, problems=(*_read_problems(found), *_value_problems(notes)))
+    kind = _Kind(found, is_odd=is_odd)
+    frames = {name: _finished(kind, make, shape.TABLES[name]) for name, make in made.items()}
+    is_work = frames["device"]["kind"].is_in(_DEVICE_KINDS)
+    if not is_work.all():
+        idle = _idle(frames["device"].filter(~is_work)).select(*shape.TABLES["other"])
+        frames |= {"device": frames["device"].filter(is_work), "other": frames["other"].vstack(idle)}
+    return frames
 
 
-def _row_columns(events: Sequence[Any]) -> dict[str, list[Any]]:
-    return {
-        "name": [event.name for event in events],
-        "pid": [_identity(event.pid) for event in events],
-        "tid": [_identity(event.tid) for event in events],
-        "ts_ns": [_digits(event.ts) for event in events],
-        "dur_ns": [_digits(event.dur) for event in events],
+class _Kind:
+    """Makes columns of rows, and counts what they can't hold."""
+
+    def __init__(self, found: Rows, *, is_odd: bool) -> None:
+        self.found, self.is_odd = found, is_odd
+
+    @property
+    def findings(self) -> dict[str, Finding]:
+        return self.found.findings
+
+    def rows(self, *kinds: str) -> list[Any]:
+        return [row for kind in kinds for row in self.found.rows.get(kind, ())]
+
+    def rests(self, *kinds: str) -> pl.Series:
+        """Return the JSON of args that have no column."""
+        return pl.concat([self._rests(kind) for kind in kinds])
+
+    def _rests(self, kind: str) -> pl.Series:
+        rows = self.found.rows.get(kind, ())
+        known = reader(kind)
+        if known.kept and known.wide in set(map(type, map(attrgetter("args"), rows))):
+            held = [(place, row.args) for place, row in enumerate(rows) if type(row.args) is known.wide]
+            each = zip(*map(attrgetter(*known.kept, "__class__"), (args for _, args in held)), strict=True)
+            made = _as_object(dict(zip(known.kept.values(), each, strict=False)))
+            found = made if len(held) == len(rows) else _nulls(len(rows)).scatter([place for place, _ in held], made)
+        else:
+            found = _nulls(len(rows))
+        if own := self.found.rests.get(kind):
+            found = found.scatter(list(own), list(own.values()))
+        return found
+
+    def integers(self, values: Sequence[Any]) -> pl.Series:
+        """Return integers as a column, null where one is beyond int64."""
+        try:
+            return pl.Series(values, dtype=pl.Int64)
+        except (TypeError, OverflowError):
+            fitting = [value if value is None or value in _INT64 else None for value in values]
+            beyond = sum(a is not b for a, b in zip(values, fitting, strict=True))
+            self.findings["integer_above_int64"].add(beyond)
+            return pl.Series(fitting, dtype=pl.Int64)
+
+    def starts(self, rows: Sequence[Any], *, may_lack: bool) -> pl.Series:
+        """Return when rows start. Raises NoTimeError if one that must not lack a start does not begin with a number."""
+        raws = list(map(attrgetter("ts"), rows))
+        found = _nanoseconds(raws)
+        if not (may_lack or self.is_odd) and found.null_count() and _NO_NUMBER.search(SEPARATOR.join((b"", *raws))):
+            raise NoTimeError
+        return found
+
+    def places(self, rows: Sequence[Any], arg: str, field: str) -> pl.Series:
+        """Return an arg's integer or, where it has none, that at the end of a field."""
+        found = self.integers(list(map(attrgetter(f"args.{arg}"), rows)))
+        if not found.null_count():
+            return found
+        return self.integers([_first_int(getattr(row.args, arg), getattr(row, field)) for row in rows])
+
+    def head(self, rows: Sequence[Any], *, may_lack: bool = False) -> dict[str, pl.Series]:
+        """Return the columns that all kinds have; those of no kind `may_lack` a start."""
+        return {
+            "name": pl.Series(list(map(attrgetter("name"), rows)), dtype=pl.String),
+            "pid": _identities(list(map(attrgetter("pid"), rows))),
+            "tid": _identities(list(map(attrgetter("tid"), rows))),
+            "ts_ns": self.starts(rows, may_lack=may_lack),
+            "dur_ns": _nanoseconds(list(map(attrgetter("dur"), rows))),
+        }
+
+
+_NO_NUMBER = re.compile(SEPARATOR + rb'(?!"?[-0-9])')
+
+
+def _nulls(count: int) -> pl.Series:
+    return pl.Series([None], dtype=pl.String).new_from_index(0, count)
+
+
+def _as_object(columns: dict[str, Sequence[Raw]]) -> pl.Series:
+    """Return columns of JSON text as one of JSON objects, null where there is nothing."""
+    texts = {key: _texts(values) for key, values in columns.items()}
+    parts = {key: f'"{key}":' + text for key, text in texts.items()}
+    some = pl.any_horizontal(pl.all().is_not_null())
+    joined = pl.concat_str(pl.all(), separator=",", ignore_nulls=True)
+    return pl.DataFrame(parts).select(pl.when(some).then("{" + joined + "}").alias("rest"))["rest"]
+
+
+def _texts(raws: Sequence[Raw]) -> pl.Series:
+    """Return the JSON text of raw values, null where the key was absent.
+
+    One string that the engine splits is an order of magnitude cheaper than many small ones.
+    """
+    if raws.count(ABSENT) == len(raws):
+        return _nulls(len(raws))
+    joined = SEPARATOR.join(raws)
+    return _split(joined if joined.isascii() else joined.decode("utf-8", "replace").encode())
+
+
+def _split(joined: bytes) -> pl.Series:
+    """Return the texts between separators, null where there is none."""
+    found = pl.Series([joined.decode()]).str.split(SEPARATOR.decode()).explode()
+    is_empty = found.str.len_bytes() == 0
+    return found.set(is_empty, None) if is_empty.any() else found
+
+
+def _identities(values: list[Any]) -> pl.Series:
+    if values and values.count(values[0]) == len(values) and type(values[0]) is int:
+        return pl.Series([str(values[0])], dtype=pl.String).new_from_index(0, len(values))
+    try:
+        return pl.Series(values, dtype=pl.Int64).cast(pl.String)
+    except (TypeError, OverflowError):
+        return pl.Series([None if value is None else str(value) for value in values], dtype=pl.String)
+
+
+def _nanoseconds(raws: list[Raw]) -> pl.Series:
+    """Turn µs of up to six decimals into int64 ns, half to even; null where the text is no number or no time.
+
+    Whole µs, as old exporters write, and exactly three decimals, as new ones do, need no decimal arithmetic.
+    """
+    if not raws:
+        return pl.Series(dtype=pl.Int64)
+    joined = SEPARATOR.join(raws)
+    with suppress(pl.exceptions.InvalidOperationError):  # some of it is no such number
+        if b"." not in joined:
+            return _as_time(_split(joined).cast(pl.Int64) * 1000)
+        if joined.count(b".") == len(_THREE_DECIMALS.findall(joined)) == len(raws):
+            return _as_time(_split(joined.replace(b".", b"")).cast(pl.Int64))
+    text = _texts(raws).str.strip_chars('"').str.strip_chars()
+    micros = text.cast(pl.Decimal(22, 6), strict=False)
+    return _as_time((micros * 1000).round(0).cast(pl.Int64, strict=False))
+
+
+_THREE_DECIMALS = re.compile(rb"\.[0-9]{3}(?![^\x1e])")
+
+
+def _as_time(nanos: pl.Series) -> pl.Series:
+    return nanos.set(nanos.abs() > _LATEST_NS, None)
+
+
+def _each(args: list[Any], make: Callable[[Sequence[Any]], pl.Series], *names: str) -> dict[str, pl.Series]:
+    return {name: make(list(map(attrgetter(name), args))) for name in names}
+
+
+def _first(series: pl.Series, other: pl.Series) -> pl.Series:
+    """Return a column's values, and the other's where it has none."""
+    return series if not series.null_count() else series.zip_with(series.is_not_null(), other)
+
+
+def _ops(kind: _Kind) -> dict[str, pl.Series]:
+    rows = kind.rows("op", "annotation")
+    args = list(map(attrgetter("args"), rows))
+    numbers = _each(
+        args, kind.integers, "external_id", "external_id_old", "sequence_number", "fwd_thread_id", "record_function_id"
+    )
+    texts = _each(args, _texts, "input_dims", "input_dims_old", "input_types", "input_strides", "concrete_inputs")
+    ops = len(kind.found.rows.get("op", ()))
+    finished = pl.Series(list(map(attrgetter("is_finished"), args)), dtype=pl.Boolean)
+    return kind.head(rows) | {
+        "is_annotation": pl.Series([False] * ops + [True] * (len(rows) - ops), dtype=pl.Boolean),
+        "external_id": _first(numbers["external_id"], numbers["external_id_old"]),
+        "sequence_number": numbers["sequence_number"],
+        "fwd_thread_id": numbers["fwd_thread_id"],
+        "input_dims": _first(texts["input_dims"], texts["input_dims_old"]),
+        "input_types": texts["input_types"],
+        "input_strides": texts["input_strides"],
+        "concrete_inputs": texts["concrete_inputs"],
+        "is_finished": finished.fill_null(value=True),
+        "args_json": _with_record_function_ids(kind.rests("op", "annotation"), numbers["record_function_id"]),
     }
 
 
-def _identity(value: float | str | None) -> str | None:
-    return None if value is None else str(value)
+def _with_record_function_ids(rests: pl.Series, ids: pl.Series) -> pl.Series:
+    """Keep the ids that join an execution trace, which are 0 unless such a trace was recorded too."""
+    if not (ids.fill_null(0) != 0).any():
+        return rests
+    key = '"Record function id":' + ids.cast(pl.String)
+    rest = pl.when(pl.col("rest").is_null()).then(pl.lit("}")).otherwise("," + pl.col("rest").str.slice(1))
+    whole = pl.when(pl.col("id").fill_null(0) != 0).then("{" + pl.col("key") + rest).otherwise(pl.col("rest"))
+    return pl.DataFrame({"rest": rests, "key": key, "id": ids}).select(whole.alias("rest"))["rest"]
 
 
-def _digits(raw: Raw) -> str | None:
-    return str(memoryview(raw), "utf-8", "replace").strip('"') or None
+def _frames(kind: _Kind) -> dict[str, pl.Series]:
+    rows = kind.rows("frame")
+    args = list(map(attrgetter("args"), rows))
+    return kind.head(rows) | _each(args, kind.integers, "python_id", "python_parent_id") | {
+        "args_json": kind.rests("frame")
+    }  # fmt: skip
 
 
-def _op_columns(rows: list[Row], ops: int) -> dict[str, Any]:
-    args = [row.args for row in rows]
-    return _row_columns([row.event for row in rows]) | {
-        "is_annotation": [number >= ops for number in range(len(rows))],
-        "external_id": [a.external_id if a.external_id is not None else a.external_id_old for a in args],
-        "sequence_number": [a.sequence_number for a in args],
-        "fwd_thread_id": [a.fwd_thread_id for a in args],
-        "input_dims": [text(a.input_dims) or text(a.input_dims_old) for a in args],
-        "input_types": [text(a.input_types) for a in args],
-        "input_strides": [text(a.input_strides) for a in args],
-        "concrete_inputs": [text(a.concrete_inputs) for a in args],
-        "is_finished": [a.is_finished is not False for a in args],
-        "args_json": [_with_record_function_id(row) for row in rows],
+def _runtime(kind: _Kind) -> dict[str, pl.Series]:
+    rows = kind.rows("runtime")
+    args = list(map(attrgetter("args"), rows))
+    categories = [category.lower() for category, count in kind.found.categories_of["runtime"] for _ in range(count)]
+    return kind.head(rows) | {
+        "category": pl.Series(categories, dtype=pl.String),
+        "correlation": kind.integers(list(map(attrgetter("correlation"), args))),
+        "args_json": kind.rests("runtime"),
     }
 
 
-def _with_record_function_id(row: Row) -> str | None:
-    """Keep the id that joins an execution trace, which is 0 unless such a trace was recorded too."""
-    if not row.args.record_function_id:
-        return row.rest
-    key = f'"Record function id":{row.args.record_function_id}'
-    return "{" + key + ("," + row.rest[1:] if row.rest else "}")
-
-
-def _frame_columns(rows: list[Row]) -> dict[str, Any]:
-    return _row_columns([row.event for row in rows]) | {
-        "python_id": [row.args.python_id for row in rows],
-        "python_parent_id": [row.args.python_parent_id for row in rows],
-        "args_json": [row.rest for row in rows],
+def _device(kind: _Kind) -> dict[str, pl.Series]:
+    rows = kind.rows(*_DEVICE_KINDS)
+    args = list(map(attrgetter("args"), rows))
+    numbers = _each(
+        args, kind.integers, "bytes", "registers", "shared_memory_bytes", "correlation", "graph_node_id",
+        "external_id", "external_id_old",
+    )  # fmt: skip
+    shares = _each(args, lambda values: pl.Series(values, dtype=pl.Float64), "occupancy", "occupancy_old")
+    kinds = [name for each in _DEVICE_KINDS for name in _named(kind.found, each)]
+    head = kind.head(rows)
+    rests = kind.rests(*_DEVICE_KINDS)
+    sizes = numbers["bytes"]
+    if knowledge()["named"].keys() & set(kind.found.categories):
+        sizes = _first(sizes, rests.str.json_path_match("$.size").cast(pl.Int64, strict=False))
+    head["name"], raw_names = readable(head["name"])
+    return head | {
+        "raw_name": raw_names,
+        "kind": pl.Series(kinds, dtype=pl.String),
+        "device": kind.places(rows, "device", "pid"),
+        "stream": kind.places(rows, "stream", "tid"),
+        "bytes": sizes,
+        "grid": _texts(list(map(attrgetter("grid"), args))),
+        "block": _texts(list(map(attrgetter("block"), args))),
+        "registers": numbers["registers"],
+        "shared_memory_bytes": numbers["shared_memory_bytes"],
+        "occupancy_frac": _first(shares["occupancy"], shares["occupancy_old"]) / 100,
+        "correlation": numbers["correlation"],
+        "graph_node_id": numbers["graph_node_id"].set(numbers["graph_node_id"] == 0, None),
+        "external_id": _first(numbers["external_id"], numbers["external_id_old"]),
+        "args_json": rests,
     }
 
 
-def _runtime_columns(rows: list[Row]) -> dict[str, Any]:
-    return _row_columns([row.event for row in rows]) | {
-        "category": [(row.event.cat or "").lower() for row in rows],
-        "correlation": [row.args.correlation for row in rows],
-        "args_json": [row.rest for row in rows],
-    }
+def _named(found: Rows, kind: str) -> Iterator[str]:
+    """Yield the kind of each row of device work: what its name says where its category leaves that open.
+
+    A row that is no work has its category for a kind.
+    """
+    place = 0
+    for category, count in found.categories_of.get(kind, ()):
+        names = knowledge()["named"].get(category.lower())
+        if names is None:
+            yield from repeat(kind, count)
+        else:
+            said = (names.get(row.name, kind) for row in found.rows[kind][place : place + count])
+            yield from (category.lower() if one == "other" else one for one in said)
+        place += count
 
 
-def _device_columns(rows: list[tuple[str, Row]]) -> dict[str, Any]:
-    args = [row.args for _, row in rows]
-    occupancy = [a.occupancy if a.occupancy is not None else a.occupancy_old for a in args]
-    return _row_columns([row.event for _, row in rows]) | {
-        "kind": [kind for kind, _ in rows],
-        "device": [_first_int(row.args.device, row.event.pid) for _, row in rows],
-        "stream": [_first_int(row.args.stream, row.event.tid) for _, row in rows],
-        "bytes": [a.bytes for a in args],
-        "grid": [text(a.grid) for a in args],
-        "block": [text(a.block) for a in args],
-        "registers": [a.registers for a in args],
-        "shared_memory_bytes": [a.shared_memory_bytes for a in args],
-        "occupancy_frac": [None if value is None else value / 100 for value in occupancy],
-        "correlation": [a.correlation for a in args],
-        "graph_node_id": [a.graph_node_id or None for a in args],
-        "external_id": [a.external_id if a.external_id is not None else a.external_id_old for a in args],
-        "args_json": [row.rest for _, row in rows],
-    }
+def _idle(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows of the device that are no work as those of other_event, where they were among the args."""
+    keys = [pl.format('"{}":{}', pl.lit(name), pl.col(name)) for name in ("correlation", "stream")]
+    rest = pl.when(pl.col("args_json").str.len_bytes() > 2).then(pl.col("args_json").str.slice(1).str.head(-1))
+    args = "{" + pl.concat_str(*keys, rest, separator=",", ignore_nulls=True) + "}"
+    return rows.with_columns(args.alias("args_json"), category=pl.col("kind"), phase_letter=pl.lit("X"))
 
 
 def _first_int(*values: float | str | None) -> int | None:
@@ -145,98 +322,46 @@ def _first_int(*values: float | str | None) -> int | None:
     return None
 
 
-def _memory_columns(rows: list[Row]) -> dict[str, Any]:
-    names = knowledge()["device_types"]
-
-    def device(args: Any) -> str:
-        name = names.get(str(args.device_type), f"type{args.device_type}")
-        return name if args.device_id is None or args.device_id < 0 else f"{name}:{args.device_id}"
-
-    columns = _row_columns([row.event for row in rows])
+def _memory(kind: _Kind) -> dict[str, pl.Series]:
+    rows = kind.rows("memory")
+    args = list(map(attrgetter("args"), rows))
+    names: dict[tuple[int | None, int | None], str] = {}
+    for key in {(each.device_type, each.device_id) for each in args}:
+        device_type, device_id = key
+        name = knowledge()["device_types"].get(str(device_type), f"type{device_type}")
+        names[key] = name if device_id is None or device_id < 0 else f"{name}:{device_id}"
+    columns = kind.head(rows)
     return {key: columns[key] for key in ("ts_ns", "pid", "tid")} | {
-        "device": [device(row.args) for row in rows],
-        **{
-            field: [getattr(row.args, field) for row in rows]
-            for field in ("address", "bytes", "allocated_bytes", "reserved_bytes")
-        },
-        "args_json": [row.rest for row in rows],
+        "device": pl.Series([names[each.device_type, each.device_id] for each in args], dtype=pl.String),
+        **_each(args, kind.integers, "address", "bytes", "allocated_bytes", "reserved_bytes"),
+        "args_json": kind.rests("memory"),
     }
 
 
-def _other_columns(rows: list[OtherRow]) -> dict[str, Any]:
-    return _row_columns([row.event for row in rows]) | {
-        "category": [row.category for row in rows],
-        "phase_letter": [row.event.ph for row in rows],
-        "args_json": [row.args_json for row in rows],
+def _other(kind: _Kind) -> dict[str, pl.Series]:
+    rows = kind.found.other
+    return kind.head(rows, may_lack=True) | {
+        "category": pl.Series([row.category for row in rows], dtype=pl.String),
+        "phase_letter": pl.Series([row.ph for row in rows], dtype=pl.String),
+        "args_json": pl.Series([row.args_json for row in rows], dtype=pl.String),
     }
 
 
-def _frame(columns: dict[str, Any], schema: dict[str, Any], notes: _Notes) -> pl.DataFrame:
-    made = {}
-    for name, dtype in schema.items():
-        if name in ("ts_ns", "dur_ns"):
-            made[name] = _nanoseconds(columns[name])
-        else:
-            made[name] = _series(columns[name], dtype, notes)
-    frame = pl.DataFrame(made, schema=schema)
+def _finished(kind: _Kind, make: Callable[[_Kind], dict[str, pl.Series]], schema: dict[str, Any]) -> pl.DataFrame:
+    """Make a frame; leave out rows whose start is no time, set durations that can't be time to 0, and count both."""
+    frame = pl.DataFrame(make(kind), schema=schema)
+    if "phase_letter" in schema:
+        return frame
+
+    def count(check: str, cases: int) -> None:
+        if cases:
+            kind.findings[check].add(cases)
+
+    if lost := frame["ts_ns"].null_count():
+        count("time_beyond_int64", lost)
+        frame = frame.filter(pl.col("ts_ns").is_not_null())
     if "dur_ns" not in schema:
-        notes.add("time_beyond_int64", frame["ts_ns"].null_count())
-        return frame.filter(pl.col("ts_ns").is_not_null())
-    return _flag_durations(frame, notes) if "phase_letter" not in schema else frame
-
-
-def _nanoseconds(digits: list[str | None]) -> pl.Series:
-    """Turn µs of up to six decimals into int64 ns, half to even; null where the text is no number or no time."""
-    micro = pl.Series(digits, dtype=pl.String).cast(pl.Decimal(22, 6), strict=False)
-    nanos = (micro * 1000).round(0).cast(pl.Int64, strict=False)
-    return nanos.set(nanos.abs() > _LATEST_NS, None)
-
-
-def _series(values: list[Any], dtype: Any, notes: _Notes) -> pl.Series:
-    if dtype == pl.Int64:
-        fitting = [value if value is None or value in _INT64 else None for value in values]
-        notes.add("integer_above_int64", sum(a is not b for a, b in zip(values, fitting, strict=True)))
-        values = fitting
-    return pl.Series(values, dtype=dtype)
-
-
-def _flag_durations(frame: pl.DataFrame, notes: _Notes) -> pl.DataFrame:
-    """Set durations that can't be time to 0, and leave out rows whose start is no time; count both."""
-    notes.add("time_beyond_int64", frame["ts_ns"].null_count())
-    notes.add("negative_duration", int((frame["dur_ns"] < 0).sum()))
-    notes.add("missing_duration", frame["dur_ns"].null_count())
-    return frame.filter(pl.col("ts_ns").is_not_null()).with_columns(pl.col("dur_ns").fill_null(0).clip(lower_bound=0))
-
-
-def _read_problems(found: Sorted) -> Iterable[Problem]:
-    if found.unreadable:
-        message = f"Events of the wrong shape, kept whole in other_event; first: {found.unreadable[0]}"
-        yield Problem("unreadable_event", "bad", len(found.unreadable), message)
-    if flows := sum(found.flows.values()):
-        yield Problem(
-            "flow_event",
-            "info",
-            flows,
-            "Arrows between events, not kept: correlation and nesting say the same.",
-        )
-    known: Callable[[str], bool] = {
-        "",
-        *knowledge()["known_other"]["categories"],
-        *knowledge()["categories"],
-    }.__contains__
-    for category, count in sorted(found.categories.items()):
-        if not known(category):
-            message = f"Category {category!r} is not one this version understands; its rows are in other_event."
-            yield Problem("unknown_category", "warn", count, message)
-
-
-_MESSAGES = {
-    "integer_above_int64": "Integers beyond int64 were set to null.",
-    "time_beyond_int64": "Rows whose start is no time before the year 2116 were left out.",
-    "negative_duration": "Negative durations were set to 0.",
-    "missing_duration": "Durations that are missing, or longer than 146 years, were set to 0.",
-}
-
-
-def _value_problems(notes: _Notes) -> Iterable[Problem]:
-    return (Problem(check, "warn", count, _MESSAGES[check]) for check, count in notes.counts.items())
+        return frame
+    count("negative_duration", int((frame["dur_ns"] < 0).sum()))
+    count("missing_duration", frame["dur_ns"].null_count())
+    return frame.with_columns(pl.col("dur_ns").fill_null(0).clip(lower_bound=0))

@@ -6,7 +6,7 @@ Owns the shapes only. Rows are in no particular order; ids and links are made by
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import polars as pl
 
@@ -30,6 +30,7 @@ FRAME = {**ROW, "python_id": pl.Int64, "python_parent_id": pl.Int64, "args_json"
 RUNTIME = {**ROW, "category": pl.String, "correlation": pl.Int64, "args_json": pl.String}
 DEVICE = {
     **ROW,
+    "raw_name": pl.String,
     "kind": pl.String,
     "device": pl.Int64,
     "stream": pl.Int64,
@@ -57,15 +58,30 @@ MEMORY = {
 }
 OTHER = {**ROW, "category": pl.String, "phase_letter": pl.String, "args_json": pl.String}
 
+TABLES: dict[str, dict[str, Any]] = {
+    "ops": OP,
+    "frames": FRAME,
+    "runtime": RUNTIME,
+    "device": DEVICE,
+    "memory": MEMORY,
+    "other": OTHER,
+}
+"""The frames of `Events` and their columns."""
+
 
 @dataclass(frozen=True)
 class Problem:
-    """Something about a trace that an answer may depend on: how often, and what it means, in one sentence."""
+    """Something about a trace that an answer may depend on: how often, and what it means, in one sentence.
+
+    `share_frac` is its share of device time, `first_offset` the byte of the text where it was met first.
+    """
 
     check_name: str
     severity: Severity
     count: int
     message: str
+    share_frac: float | None = None
+    first_offset: int | None = None
 
 
 @dataclass(frozen=True)
@@ -84,20 +100,31 @@ class Recording:
     sm_count: int | None
     compute_capability: str | None
     torch_version: str | None
+    is_truncated: bool = False
+    vendor: str | None = None
+    external_ids: Literal["op", "correlation", "none"] = "none"
+    time_resolution_ns: int = 1
+    is_rewritten: bool | None = None
 
 
-@dataclass(frozen=True)
-class Events:
-    """One trace as frames. Every event of the file is in one of them or is counted in `problems`.
+@dataclass(frozen=True, kw_only=True)
+class Frames:
+    """Rows of a trace, or of a part of it, by kind."""
 
-    Times are ns since `recording.base_unix_ns`, or since an unknown moment if that is None.
-    """
-
-    recording: Recording
     ops: pl.DataFrame
     frames: pl.DataFrame
     runtime: pl.DataFrame
     device: pl.DataFrame
     memory: pl.DataFrame
     other: pl.DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class Events(Frames):
+    """One trace as frames. Every event of the file is in one of them or is counted in `problems`.
+
+    Times are ns since `recording.base_unix_ns`, or since an unknown moment if that is None.
+    """
+
+    recording: Recording
     problems: tuple[Problem, ...] = field(default=())

@@ -1,170 +1,140 @@
-"""A Kineto trace in JSON to frames.
+"""A Kineto trace in JSON to `Events`, piece by piece.
 
-Owns the envelope (an object with `traceEvents`, or the bare list of old exporters) and the sorting of events
-into kinds. An event that fits no kind is kept whole in `other`; flows and redundant args are counted.
+Owns what a piece gives (`Decoded`), which may be made in another process, and how pieces become one trace.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from typing import Any, NamedTuple
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import msgspec
-from msgspec import Raw
+import polars as pl
 
 from tracekit.errors import TracekitError
-from tracekit.ingest.args import knowledge, reader, text
+from tracekit.ingest import events as shape
+from tracekit.ingest.columns import NoTimeError, frames_of
+from tracekit.ingest.cut import cut_off, no_events
+from tracekit.ingest.decode import Finding, decode, merged
+from tracekit.ingest.dialect import hints, is_unpadded, sampled
+from tracekit.ingest.events import Events
+from tracekit.ingest.problems import words
 
-_NUMBER_START = frozenset(b"-0123456789")
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
-
-class Event(msgspec.Struct, gc=False):
-    """One entry of `traceEvents`; numbers stay the digits of the file, since a float64 can't hold them."""
-
-    ph: str = ""
-    cat: str | None = None
-    name: str = ""
-    pid: int | str | float | None = None
-    tid: int | str | float | None = None
-    ts: Raw = Raw()
-    dur: Raw = Raw()
-    args: Raw = Raw()
+    from tracekit.ingest.cut import Cutter, Piece
+    from tracekit.ingest.events import Problem, Recording
 
 
-class Row(NamedTuple):
-    """An event with its decoded args and the JSON of those args that have no column."""
+@dataclass
+class Counts:
+    """What was counted while a piece, or all of them, were read."""
 
-    event: Event
-    args: Any
-    rest: str | None
+    events: int = 0
+    usable: int = 0
+    flows: int = 0
+    has_fraction: bool = False
+    latest_ns: int = 0
+    device_rows: int = 0
+    external_ids: int = 0
+    repeated_ids: int = 0
+    hints: frozenset[str] = frozenset()
+    categories: Counter[str] = field(default_factory=Counter)
+    unknown: Counter[str] = field(default_factory=Counter)
+    findings: dict[str, Finding] = field(default_factory=dict)
+    tail: bytes = b""
 
-
-class OtherRow(NamedTuple):
-    """An event kept whole: its category in lower case, and its args as JSON."""
-
-    event: Event
-    category: str
-    args_json: str | None
-
-
-class Sorted(NamedTuple):
-    """Events by kind, with what was counted on the way."""
-
-    rows: dict[str, list[Row]]
-    other: list[OtherRow]
-    metadata: dict[str, Raw]
-    events: int
-    flows: Counter[str]
-    categories: Counter[str]
-    unreadable: list[str]
-
-
-def parse(data: bytes, name: str) -> Sorted:
-    """Decode a trace's JSON and sort its events by kind.
-
-    Raises TracekitError, naming `name`, if the text isn't valid JSON, isn't a trace, or holds no events.
-    """
-    metadata, raws = _envelope(data, name)
-    if not raws:
-        raise TracekitError(f"{name}: traceEvents is empty", "the profiler recorded nothing: check its schedule")
-    found = _sort(raws, metadata)
-    if len(found.unreadable) == len(raws):
-        raise _not_a_trace(name)
-    return found
-
-
-def _envelope(data: bytes, name: str) -> tuple[dict[str, Raw], list[Raw]]:
-    body = data.removeprefix(b"\xef\xbb\xbf").lstrip()
-    try:
-        if body.startswith(b"["):
-            return {}, msgspec.json.decode(body, type=list[Raw])
-        metadata = msgspec.json.decode(body, type=dict[str, Raw])
-    except msgspec.ValidationError as error:
-        raise _not_a_trace(name) from error
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise _invalid_json(body, name, error) from error
-    events = metadata.pop("traceEvents", None)
-    if events is None:
-        raise _not_a_trace(name)
-    try:
-        return metadata, msgspec.json.decode(events, type=list[Raw])
-    except msgspec.ValidationError as error:
-        raise _not_a_trace(name) from error
-
-
-def _not_a_trace(name: str) -> TracekitError:
-    return TracekitError(
-        f"{name} is JSON but no profiler trace (no list named traceEvents)",
-        "give a file written by torch.profiler's export_chrome_trace",
-    )
-
-
-def _invalid_json(body: bytes, name: str, error: Exception) -> TracekitError:
-    if not body.startswith((b"{", b"[")):
-        return TracekitError(f"{name} is not JSON, so no profiler trace", "give a .json or .json.gz trace, or a .tkb")
-    if isinstance(error, RecursionError):
-        return TracekitError(f"{name}: its JSON is nested too deeply", "get the file again, or record it again")
-    if "truncated" in str(error):
-        return TracekitError(
-            f"{name}: its JSON is cut off after {len(body):,} bytes",
-            "get the file again, or let the profiler finish its export",
+    def __add__(self, other: Counts) -> Counts:
+        """Return the counts of both."""
+        return Counts(
+            self.events + other.events,
+            self.usable + other.usable,
+            self.flows + other.flows,
+            self.has_fraction or other.has_fraction,
+            max(self.latest_ns, other.latest_ns),
+            self.device_rows + other.device_rows,
+            self.external_ids + other.external_ids,
+            self.repeated_ids + other.repeated_ids,
+            self.hints | other.hints,
+            self.categories + other.categories,
+            self.unknown + other.unknown,
+            merged((self.findings, other.findings)),
+            self.tail or other.tail,
         )
-    return TracekitError(
-        f"{name}: its JSON is invalid ({str(error).removeprefix('JSON is malformed: ')})",
-        "repair it there, or record the trace again",
-    )
 
 
-def _sort(raws: list[Raw], metadata: dict[str, Raw]) -> Sorted:
-    decoder = msgspec.json.Decoder(Event)
-    kinds = knowledge()["categories"]
-    rows: dict[str, list[Row]] = defaultdict(list)
-    other: list[OtherRow] = []
-    flows: Counter[str] = Counter()
-    categories: Counter[str] = Counter()
-    unreadable: list[str] = []
-    for raw in raws:
-        try:
-            event = _event(decoder, raw)
-        except msgspec.ValidationError as error:
-            unreadable.append(str(error))
-            other.append(OtherRow(Event(), "unreadable", str(memoryview(raw), "utf-8", "replace")))
-            continue
-        category = (event.cat or "").lower()
-        kind = _kind(event, category, kinds)
-        if kind == "flow":
-            flows[category] += 1
-        elif kind is None:
-            if event.ph != "M":
-                categories[category] += 1
-            other.append(OtherRow(event, category, text(event.args)))
-        else:
-            args, rest = reader(kind).read(event.args)
-            rows[kind].append(Row(event, args, rest))
-    return Sorted(dict(rows), other, metadata, len(raws), flows, categories, unreadable)
+@dataclass(frozen=True)
+class Decoded:
+    """A piece of a trace: its frames, named as those of `Events`, and its counts."""
+
+    frames: dict[str, pl.DataFrame]
+    counts: Counts
 
 
-def _event(decoder: msgspec.json.Decoder[Event], raw: Raw) -> Event:
-    """Decode an event; bytes in its texts that are no UTF-8 are replaced. Raises ValidationError for a wrong shape."""
+def decoded(piece: Piece) -> Decoded:
+    """Return what a piece of text holds. Raises nothing: what can't be read is counted."""
+    rows = decode(piece.text, piece.start)
     try:
-        return decoder.decode(raw)
-    except msgspec.ValidationError:
-        raise
-    except msgspec.DecodeError:
-        return decoder.decode(str(memoryview(raw), "utf-8", "replace"))
+        frames = frames_of(rows)
+    except NoTimeError:
+        rows = decode(piece.text, piece.start, is_odd=True)
+        frames = frames_of(rows, is_odd=True)
+    timed = [frame["ts_ns"] for name, frame in frames.items() if name != "other" and frame.height]
+    counts = Counts(
+        rows.events,
+        rows.usable,
+        rows.flows,
+        any(bool((times % 1000 != 0).any()) for times in timed),
+        max((int(times.max()) for times in timed), default=0),  # type: ignore[arg-type]
+        frames["device"].height,
+        *_ids(frames["device"]),
+        hints(piece, sampled(rows.rows), frames["runtime"]["name"]),
+        rows.categories,
+        rows.unknown,
+        dict(rows.findings),
+        rows.tail,
+    )
+    return Decoded(frames, counts)
 
 
-def _kind(event: Event, category: str, kinds: dict[str, str]) -> str | None:
-    """Return the kind of row an event becomes, `flow`, or None for one that is kept whole."""
-    if event.ph in {"s", "t", "f"}:
-        return "flow"
-    if not _has_time(event.ts):
-        return None
-    if event.name == "[memory]" and (event.ph in {"i", "I"} or category == "cpu_instant_event"):
-        return "memory"  # the Python exporter writes them as complete events
-    return kinds.get(category) if event.ph == "X" else None
+def _ids(device: pl.DataFrame) -> tuple[int, int]:
+    """Return how much device work has an External id and a correlation, and in how much they are the same."""
+    same = (device["external_id"] == device["correlation"]).drop_nulls()
+    return len(same), int(same.sum())
 
 
-def _has_time(raw: Raw) -> bool:
-    view = memoryview(raw)
-    return len(view) > 0 and view[0] in _NUMBER_START
+def assembled(parts: list[Decoded], said: Recording, noticed: Iterable[Problem]) -> Events:
+    """Return a trace's pieces as one. `said` describes it, `noticed` what was odd about its text."""
+    frames = {
+        table: pl.concat([part.frames[table] for part in parts]) if parts else pl.DataFrame(schema=schema)
+        for table, schema in shape.TABLES.items()
+    }
+    return Events(recording=said, **frames, problems=tuple(noticed))
+
+
+def finish(cutter: Cutter, counts: Counts, name: str) -> Counts:
+    """Return the counts of a whole trace with those of its envelope. Raises TracekitError if it holds no events."""
+    cutter.close(counts.tail)
+    if not counts.usable:
+        raise _no_events(cutter, counts, name)
+    whole = counts + Counts(findings=dict(cutter.findings))
+    if is_unpadded(whole):
+        whole.findings["unpadded_fraction"] = Finding(whole.events)
+    return whole
+
+
+def _no_events(cutter: Cutter, counts: Counts, name: str) -> TracekitError:
+    """Return what to say of a trace that holds no event."""
+    lost = {check: found for check, found in counts.findings.items() if check.startswith("lost:")}
+    if damage := cutter.findings.get("damaged_file"):
+        return TracekitError(f"{name}: {damage.example}, before an event ended", "get the file again")
+    if counts.events:
+        return no_events(name)
+    if cutter.is_cut_off and lost.keys() <= {"lost:cut_off"}:
+        return cut_off(name)
+    if not lost:
+        return TracekitError(f"{name}: traceEvents is empty", "the profiler recorded nothing: check its schedule")
+    check, first = min(lost.items(), key=lambda each: each[1].first_offset or 0)
+    problem = f"{name} holds no event that can be read ({words(check)}, at byte {first.first_offset or 0:,})"
+    return TracekitError(problem, "get the file again, or record it again")

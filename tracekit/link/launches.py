@@ -6,18 +6,31 @@ correlation with device work, whatever its name.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import polars as pl
 
 from tracekit.link.ops import number, owners
+
+if TYPE_CHECKING:
+    from tracekit.link.nesting import Spans
+    from tracekit.link.survey import Survey
 
 _NO_LAUNCH = "no launch with its correlation in the trace"
 _NO_CORRELATION = "it has no correlation"
 _NO_OP = "its launch lies outside every recorded op"
 
 
-def split_runtime(runtime: pl.DataFrame, device: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the runtime rows that put work on a device, numbered as launches, and all the others."""
+def split_runtime(
+    runtime: pl.DataFrame, device: pl.DataFrame, early: pl.Series | None = None
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the runtime rows that put work on a device, numbered as launches, and all the others.
+
+    `early` are correlations of device work that is not among these rows.
+    """
     working = device["correlation"].drop_nulls().unique()
+    if early is not None:
+        working = pl.concat([working, early])
     is_launch = pl.col("correlation").is_in(working.implode()) & pl.col("correlation").is_not_null()
     launches = number(runtime.filter(is_launch), "launch_id", "correlation")
     return launches, runtime.filter(~is_launch.fill_null(value=False))
@@ -31,13 +44,13 @@ def as_other(calls: pl.DataFrame) -> pl.DataFrame:
     return calls.with_columns(args.alias("args_json"), phase_letter=pl.lit("X")).drop("correlation")
 
 
-def link_launches(launches: pl.DataFrame, ops: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
+def link_launches(launches: pl.DataFrame, ops: pl.DataFrame, op_spans: Spans, frame_spans: Spans) -> pl.DataFrame:
     """Add `op_id` (innermost op, never a mere annotation) and `frame_id` to launches, by nesting on their thread."""
-    real = ops.filter(~pl.col("is_annotation"))
-    return launches.with_columns(owners(launches, real, "op_id"), owners(launches, frames, "frame_id"))
+    op = owners(launches, op_spans, "op_id", ~ops["is_annotation"])
+    return launches.with_columns(op, owners(launches, frame_spans, "frame_id")).drop("thread")
 
 
-def link_kernels(kernels: pl.DataFrame, launches: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+def link_kernels(kernels: pl.DataFrame, launches: pl.DataFrame, ops: pl.DataFrame, known: Survey) -> pl.DataFrame:
     """Add `launch_id`, `op_id` and, where there is no op, `unlinked_reason` and `unlinked_cause` to numbered kernels.
 
     Where several calls share a correlation (a runtime call and the driver call inside it) the inner one, which
@@ -46,7 +59,7 @@ def link_kernels(kernels: pl.DataFrame, launches: pl.DataFrame, ops: pl.DataFram
     """
     one = launches.select("correlation", "launch_id", "op_id").unique("correlation", keep="last", maintain_order=True)
     linked = kernels.join(one, on="correlation", how="left", maintain_order="left")
-    if _external_ids_hold(linked):
+    if known.external_ids_hold:
         by_id = ops.filter(~pl.col("is_annotation")).drop_nulls("external_id").unique("external_id", keep="none")
         named = linked.join(
             by_id.select("external_id", pl.col("op_id").alias("named_op")),
@@ -65,28 +78,26 @@ def link_kernels(kernels: pl.DataFrame, launches: pl.DataFrame, ops: pl.DataFram
         .then(pl.lit(_NO_CORRELATION))
         .otherwise(pl.lit(_NO_LAUNCH))
     )
-    return _with_causes(linked.with_columns(reason.alias("unlinked_reason")), launches, ops)
+    return _with_causes(linked.with_columns(reason.alias("unlinked_reason")), launches, known)
 
 
-def _with_causes(kernels: pl.DataFrame, launches: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+def _with_causes(kernels: pl.DataFrame, launches: pl.DataFrame, known: Survey) -> pl.DataFrame:
     """Add `unlinked_cause`, what probably happened to a kernel without an op.
 
     Correlations count up: one below the first launch's was given out before the recording began.
     """
-    has_ops = not ops["is_annotation"].all() if ops.height else False
-    first = launches.select(pl.col("start_ns").min(), pl.col("correlation").min()).row(0)
-    start, correlation = (pl.lit(value, pl.Int64) for value in first)
+    start, correlation = (pl.lit(value, pl.Int64) for value in (known.first_launch_ns, known.first_correlation))
     is_earlier = (pl.col("start_ns") < start) | (pl.col("correlation") < correlation)
     is_lost = pl.col("launch_id").is_null()
     graphs = launches.filter(pl.col("name").str.contains("(?i)graphlaunch"))["launch_id"]
     cause = (
         pl.when(pl.col("op_id").is_not_null())
         .then(None)
-        .when(pl.lit(not has_ops))
+        .when(pl.lit(not known.has_ops))
         .then(pl.lit("no CPU ops were recorded"))
         .when(is_lost & pl.col("correlation").is_null())
         .then(pl.lit("the exporter wrote no correlation"))
-        .when(is_lost & pl.lit(not launches.height))
+        .when(is_lost & pl.lit(known.first_launch_ns is None))
         .then(pl.lit("no launch was recorded"))
         .when(is_lost & is_earlier)
         .then(pl.lit("launched before the recording began"))
@@ -97,9 +108,3 @@ def _with_causes(kernels: pl.DataFrame, launches: pl.DataFrame, ops: pl.DataFram
         .otherwise(pl.lit("launched by code that PyTorch does not record as an op"))
     )
     return kernels.with_columns(cause.alias("unlinked_cause"))
-
-
-def _external_ids_hold(kernels: pl.DataFrame) -> bool:
-    """Tell whether External ids on device rows name ops: not where they repeat the correlation."""
-    both = kernels.filter(pl.col("external_id").is_not_null() & pl.col("correlation").is_not_null())
-    return both.height > 0 and float((both["external_id"] == both["correlation"]).mean() or 0) < 0.01  # type: ignore[arg-type]

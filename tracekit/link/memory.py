@@ -6,6 +6,7 @@ add up, and a sample's id says exactly what was live after it, whatever the cloc
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
@@ -16,78 +17,89 @@ from tracekit.link.ops import owners
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_SCHEMA = {
-    "device": pl.String,
-    "address": pl.Int64,
-    "bytes": pl.Int64,
-    "start_ns": pl.Int64,
-    "end_ns": pl.Int64,
-    "start_sample_id": pl.Int64,
-    "end_sample_id": pl.Int64,
-}
+    from tracekit.link.nesting import Spans
 
 
-class Memory(NamedTuple):
-    """Samples of the allocator's totals, lifetimes, and what was noticed while pairing them."""
+def place_memory(
+    rows: pl.DataFrame, ops: pl.DataFrame, frames: pl.DataFrame, op_spans: Spans, frame_spans: Spans
+) -> pl.DataFrame:
+    """Return allocator rows in order of time, as samples, with the op and frame around each, and what these say.
 
-    samples: pl.DataFrame
-    allocations: pl.DataFrame
-    problems: tuple[Problem, ...]
-
-
-def link_memory(rows: pl.DataFrame, ops: pl.DataFrame, frames: pl.DataFrame) -> Memory:
-    """Pair allocations with frees, per device and address, and find the op and frame around each.
-
-    A free without an allocation in the trace ends a lifetime that began before it: its start is null. Op and
-    frame are the innermost ones on the thread of the allocator call.
+    Op and frame are the innermost ones on the thread of the allocator call.
     """
     ordered = rows.sort("start_ns", maintain_order=True).with_row_index("sample_id").cast({"sample_id": pl.Int64})
-    real = ops.filter(~pl.col("is_annotation"))
-    placed = ordered.with_columns(owners(ordered, real, "op_id"), owners(ordered, frames, "frame_id"))
-    lifetimes, problems = _pair(placed)
-    made = placed.select(pl.col("sample_id").alias("start_sample_id"), "op_id", "frame_id")
-    frees = placed.filter(pl.col("bytes") < 0)
-    ended = frees.select(pl.col("sample_id").alias("end_sample_id"), pl.col("op_id").alias("free_op_id"))
-    linked = lifetimes.join(made, on="start_sample_id", how="left", maintain_order="left")
-    linked = linked.join(ended, on="end_sample_id", how="left", maintain_order="left")
+    op = owners(ordered, op_spans, "op_id", ~ops["is_annotation"])
+    placed = ordered.with_columns(op, owners(ordered, frame_spans, "frame_id")).drop("thread")
     by_op = ops.select("op_id", "module_id", "phase", "step_id")
     by_frame = frames.select("frame_id", pl.col("module_id").alias("frame_module_id"))
-    linked = linked.join(by_op, on="op_id", how="left", maintain_order="left")
-    linked = linked.join(by_frame, on="frame_id", how="left", maintain_order="left").with_columns(
-        pl.coalesce("module_id", "frame_module_id").alias("module_id"), pl.col("phase").fill_null("other")
+    placed = placed.join(by_op, on="op_id", how="left", maintain_order="left")
+    placed = placed.join(by_frame, on="frame_id", how="left", maintain_order="left")
+    module = pl.coalesce("module_id", "frame_module_id").alias("module_id")
+    return placed.with_columns(module, pl.col("phase").fill_null("other")).drop("frame_module_id")
+
+
+class Lifetimes(NamedTuple):
+    """Allocations from their first row to their last, samples of those that still last, and counts of oddities."""
+
+    allocations: pl.DataFrame
+    live: pl.DataFrame
+    oddities: Counter[str]
+
+
+def lifetimes(samples: pl.DataFrame, *, is_end: bool = True) -> Lifetimes:
+    """Pair allocations with frees, per device and address; they come in order of their first row.
+
+    A free without an allocation in the trace ends a lifetime that began before it: its start is null. An
+    allocation at an address in use ends the one before: that one can't have lasted longer. Where the samples are
+    not the last ones of the trace, what is live after them is to be given again, before the samples that follow.
+    """
+    rows = samples.filter((pl.col("bytes") != 0) & pl.col("address").is_not_null())
+    rows = rows.sort("device", "address", "sample_id")
+    key = pl.struct("device", "address").rle_id()
+    rows = rows.with_columns(
+        is_first=(key != key.shift()).fill_null(value=True), is_last=(key != key.shift(-1)).fill_null(value=True)
     )
-    linked = linked.drop("frame_module_id")
-    return Memory(placed.drop("op_id", "frame_id"), _numbered(linked), tuple(problems))
+    is_made = pl.col("bytes") > 0
+    before, after = pl.col("bytes").shift(), pl.when(~pl.col("is_last")).then(pl.col("bytes").shift(-1))
+    rows = rows.with_columns(
+        is_made=is_made,
+        is_live_before=~pl.col("is_first") & (before > 0),
+        after=after,
+        end_ns=pl.when(~pl.col("is_last")).then(pl.col("start_ns").shift(-1)),
+        end_sample_id=pl.when(~pl.col("is_last")).then(pl.col("sample_id").shift(-1)),
+        free_op_id=pl.when(after < 0).then(pl.col("op_id").shift(-1)),
+    )
+    goes_on = pl.col("is_made") & pl.col("is_last") & (not is_end)
+    live = samples.join(rows.filter(goes_on), on="sample_id", how="semi", maintain_order="left")
+    made = rows.filter(pl.col("is_made") & ~goes_on).with_columns(start_sample_id=pl.col("sample_id"))
+    lost = rows.filter(~pl.col("is_made") & ~pl.col("is_live_before"))
+    nothing = [pl.lit(None, kind).alias(name) for name, kind in lost.schema.items() if name in _OF_MAKER]
+    lost = lost.with_columns(
+        *nothing,
+        bytes=-pl.col("bytes"),
+        start_ns=pl.lit(None, pl.Int64),
+        end_ns=pl.col("start_ns"),
+        start_sample_id=pl.lit(None, pl.Int64),
+        end_sample_id=pl.col("sample_id"),
+        free_op_id=pl.col("op_id"),
+        phase=pl.lit("other"),
+    )
+    oddities = {
+        "free_without_allocation": lost.height,
+        "allocation_without_free": int((made["after"] > 0).sum()),
+        "free_of_another_size": int(((made["after"] < 0) & (made["after"] != -made["bytes"])).sum()),
+    }
+    found = pl.concat([made, lost], how="diagonal").sort("sample_id")
+    found = found.select(name for name in _LIFETIME if name in found.columns).with_row_index("allocation_id")
+    found = found.cast({"allocation_id": pl.Int64})
+    return Lifetimes(found, live, Counter(oddities))
 
 
-def _numbered(lifetimes: pl.DataFrame) -> pl.DataFrame:
-    return lifetimes.with_row_index("allocation_id").cast({"allocation_id": pl.Int64})
-
-
-def _pair(rows: pl.DataFrame) -> tuple[pl.DataFrame, Iterator[Problem]]:
-    """Return lifetimes in order of their first row, and what was odd about them."""
-    live: dict[tuple[str, int | None], int] = {}
-    lifetimes: list[list[object]] = []
-    oddities = {"free_without_allocation": 0, "allocation_without_free": 0, "free_of_another_size": 0}
-    columns = rows.select("sample_id", "start_ns", "device", "address", "bytes")
-    for sample_id, time, device, address, size in columns.iter_rows():
-        key = (device, address)
-        if not size or address is None:
-            continue
-        if size > 0:
-            if key in live:  # its free is missing: it can't have lasted longer than this
-                oddities["allocation_without_free"] += 1
-                lifetimes[live[key]][4], lifetimes[live[key]][6] = time, sample_id
-            live[key] = len(lifetimes)
-            lifetimes.append([device, address, size, time, None, sample_id, None])
-        elif key in live:
-            lifetime = lifetimes[live.pop(key)]
-            oddities["free_of_another_size"] += lifetime[2] != -size
-            lifetime[4], lifetime[6] = time, sample_id
-        else:
-            oddities["free_without_allocation"] += 1
-            lifetimes.append([device, address, -size, None, time, None, sample_id])
-    return pl.DataFrame(lifetimes, schema=_SCHEMA, orient="row"), _problems(oddities)
+_OF_MAKER = ("op_id", "frame_id", "module_id", "step_id", "role")
+_LIFETIME = (
+    "device", "address", "bytes", "start_ns", "end_ns", "start_sample_id", "end_sample_id", "op_id", "frame_id",
+    "free_op_id", "module_id", "phase", "step_id", "role",
+)  # fmt: skip
 
 
 _MESSAGES = {
@@ -97,7 +109,8 @@ _MESSAGES = {
 }
 
 
-def _problems(counts: dict[str, int]) -> Iterator[Problem]:
+def odd_lifetimes(counts: Counter[str]) -> Iterator[Problem]:
+    """Yield what was odd about a whole trace's lifetimes as problems."""
     for name, count in counts.items():
         if count:
             severity = "info" if name == "free_without_allocation" else "warn"

@@ -6,10 +6,16 @@ Owns nesting of ops and of Python frames on their threads, and the nn.Module tre
 from __future__ import annotations
 
 import re
+from functools import partial
+from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
-from tracekit.link.nesting import by_thread, innermost, nest
+from tracekit.link.nesting import Spans, nest
+
+if TYPE_CHECKING:
+    from tracekit.link.nesting import Nester
 
 _MODULE = re.compile(r"nn\.Module: (?P<class_name>.+?)(?:_(?P<instance>\d+))?$")
 _ROOT_ORDER = ("start_ns", "end_ns", "pid", "tid")
@@ -21,55 +27,71 @@ def number(frame: pl.DataFrame, id_name: str, *ties: str) -> pl.DataFrame:
     return frame.sort(order, nulls_last=True, maintain_order=True).with_row_index(id_name).cast({id_name: pl.Int64})
 
 
-def nest_ops(ops: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Add `parent_id`, `depth` and `self_ns` to numbered ops; also return how many end after their parent."""
-    parents, depths, self_ns = [-1] * ops.height, [0] * ops.height, [0] * ops.height
-    starts, ends = ops["start_ns"].to_list(), (ops["start_ns"] + ops["dur_ns"]).to_list()
-    crossings = 0
-    for rows in by_thread(ops["pid"].to_list(), ops["tid"].to_list()).values():
-        nesting = nest([starts[row] for row in rows], [ends[row] for row in rows])
-        crossings += nesting.crossings
-        for index, row in enumerate(rows):
-            parent = nesting.parents[index]
-            parents[row] = rows[parent] if parent >= 0 else -1
-            depths[row], self_ns[row] = nesting.depths[index], nesting.self_ns[index]
-    return ops.with_columns(
-        _ids("parent_id", parents),
-        pl.Series("depth", depths, pl.Int64),
-        pl.Series("self_ns", self_ns, pl.Int64),
-    ), crossings
+def number_threads(*frames: pl.DataFrame) -> list[pl.DataFrame]:
+    """Return frames with a number for each thread, the same in all of them, as `thread`."""
+    keys = ["pid", "tid"]
+    threads = pl.concat([frame.select(keys) for frame in frames]).unique(maintain_order=True)
+    threads = threads.with_row_index("thread").cast({"thread": pl.Int64})
+    return [frame.join(threads, on=keys, how="left", nulls_equal=True, maintain_order="left") for frame in frames]
 
 
-def owners(rows: pl.DataFrame, intervals: pl.DataFrame, id_name: str) -> pl.Series:
-    """Return for each row the id of the innermost interval open on its thread when it starts, or null.
+def spans_of(rows: pl.DataFrame, make: Nester | None = None) -> Spans:
+    """Return rows with a thread, sorted by start, as intervals; `make` is for `Spans.of`."""
+    starts = rows["start_ns"].to_numpy()
+    return Spans.of(rows["thread"].to_numpy(), starts, starts + rows["dur_ns"].to_numpy(), make)
 
-    Both frames are sorted by start; `intervals` holds its ids in `id_name`.
+
+def nest_ops(ops: pl.DataFrame, window: range | None = None) -> tuple[pl.DataFrame, Spans, int]:
+    """Add `parent_id`, `depth` and `self_ns` to numbered ops; return them, their spans, and how many cross a parent.
+
+    With a window of time, in ns, only the self time within it counts. Ops that cross end after their parent.
     """
-    found: list[int | None] = [None] * rows.height
-    starts, ends = intervals["start_ns"].to_list(), (intervals["start_ns"] + intervals["dur_ns"]).to_list()
-    ids, times = intervals[id_name].to_list(), rows["start_ns"].to_list()
-    threads = by_thread(intervals["pid"].to_list(), intervals["tid"].to_list())
-    for key, members in by_thread(rows["pid"].to_list(), rows["tid"].to_list()).items():
-        inside = threads.get(key)
-        if inside is None:
-            continue
-        hits = innermost(
-            [starts[row] for row in inside], [ends[row] for row in inside], [times[row] for row in members]
-        )
-        for row, hit in zip(members, hits, strict=True):
-            if hit >= 0:
-                found[row] = ids[inside[hit]]
-    return pl.Series(id_name, found, pl.Int64)
+    spans = spans_of(ops, partial(nest, window=window))
+    parents, depths, self_ns = (np.empty(ops.height, dtype=np.int64) for _ in range(3))
+    for (one, other), nesting in zip(spans.first.values(), spans.nestings, strict=True):
+        rows = spans.rows[one:other]
+        depths[rows], self_ns[rows] = nesting.depths, nesting.self_ns
+    if ops.height:
+        parents[spans.rows] = np.where(spans.parents < 0, -1, spans.rows[spans.parents])
+    found = pl.Series("parent_id", parents, pl.Int64)
+    nested = ops.with_columns(
+        found.set(found < 0, None), pl.Series("depth", depths, pl.Int64), pl.Series("self_ns", self_ns, pl.Int64)
+    )
+    return nested, spans, sum(nesting.crossings for nesting in spans.nestings)
+
+
+def owners(rows: pl.DataFrame, intervals: Spans, name: str, usable: pl.Series | None = None) -> pl.Series:
+    """Return for each row the number of the innermost interval open on its thread when it starts, or null.
+
+    Intervals that are not `usable` are looked through.
+    """
+    chosen = None if usable is None else usable.to_numpy()
+    found = intervals.innermost(rows["thread"].to_numpy(), rows["start_ns"].to_numpy(), chosen)
+    ids = pl.Series(name, found, pl.Int64)
+    return ids.set(ids < 0, None)
 
 
 def nest_frames(frames: pl.DataFrame) -> pl.DataFrame:
-    """Add `parent_id` to numbered Python frames: by Python id where parents were recorded, else by nesting in time."""
-    known = {python_id: row for row, python_id in enumerate(frames["python_id"].to_list()) if python_id is not None}
-    if known and frames["python_parent_id"].is_not_null().any():
-        parents = [known.get(parent, -1) for parent in frames["python_parent_id"].to_list()]
-        return frames.with_columns(_ids("parent_id", parents))
-    nested, _ = nest_ops(frames)
-    return frames.with_columns(nested["parent_id"])
+    """Add `parent_id` to numbered Python frames: by Python id where parents were recorded, else by nesting in time.
+
+    A parent that is not open when the frame begins is none: on autograd's thread the profiler goes on to name the
+    call that began an earlier backward.
+    """
+    known = frames.drop_nulls("python_id").unique("python_id", keep="last", maintain_order=True)
+    if known.height and frames["python_parent_id"].is_not_null().any():
+        parents = known.select(
+            pl.col("python_id").alias("python_parent_id"),
+            pl.col("frame_id").alias("parent_id"),
+            pl.col("start_ns").alias("opened_ns"),
+            (pl.col("start_ns") + pl.col("dur_ns")).alias("closed_ns"),
+        )
+        found = frames.join(parents, on="python_parent_id", how="left", maintain_order="left")
+        is_open = (pl.col("opened_ns") <= pl.col("start_ns")) & (pl.col("start_ns") <= pl.col("closed_ns"))
+        is_open &= pl.col("parent_id") != pl.col("frame_id")
+        return found.with_columns(pl.when(is_open).then(pl.col("parent_id")).alias("parent_id")).drop(
+            "opened_ns", "closed_ns"
+        )
+    return frames.with_columns(nest_ops(frames)[0]["parent_id"])
 
 
 def find_modules(frames: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -80,7 +102,7 @@ def find_modules(frames: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     names, parents = frames["name"].to_list(), frames["parent_id"].to_list()
     around: list[int | None] = [None] * len(names)
     ids: dict[str, int] = {}
-    rows: list[tuple[int, str, int | None, str, int | None]] = []
+    rows: list[tuple[int, str, int | None, str, int | None, str]] = []
     for row in _parents_first(parents):
         parent = parents[row]
         outer = around[parent] if parent is not None else None
@@ -93,7 +115,7 @@ def find_modules(frames: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
             ids[label] = len(rows)
             path = f"{rows[outer][3]}/{label}" if outer is not None else label
             instance = match["instance"]
-            rows.append((ids[label], match["class_name"], int(instance) if instance else None, path, outer))
+            rows.append((ids[label], match["class_name"], int(instance) if instance else None, path, outer, label))
         around[row] = ids[label]
     modules = pl.DataFrame(
         rows,
@@ -104,6 +126,7 @@ def find_modules(frames: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
             "instance": pl.Int64,
             "path": pl.String,
             "parent_id": pl.Int64,
+            "label": pl.String,
         },
     )
     return modules, frames.with_columns(pl.Series("module_id", around, pl.Int64))
@@ -122,7 +145,3 @@ def _parents_first(parents: list[int | None]) -> list[int]:
             current = parents[current]
         order.extend(reversed(chain))
     return order
-
-
-def _ids(name: str, values: list[int]) -> pl.Series:
-    return pl.Series(name, [None if value < 0 else value for value in values], pl.Int64)

@@ -41,9 +41,12 @@ def add_phases(ops: pl.DataFrame) -> pl.DataFrame:
     """
     names, parents = ops["name"].to_list(), ops["parent_id"].to_list()
     phases: list[str] = []
+    started = {name: phase_of(name) for name in set(names)}
     for name, parent in zip(names, parents, strict=True):
-        phases.append(phase_of(name) or (phases[parent] if parent is not None else "forward"))
-    kinds = [kind_of(name, is_annotation=flag) for name, flag in zip(names, ops["is_annotation"], strict=True)]
+        phases.append(started[name] or (phases[parent] if parent is not None else "forward"))
+    flags = ops["is_annotation"].to_list()
+    known = {(name, flag): kind_of(name, is_annotation=flag) for name, flag in set(zip(names, flags, strict=True))}
+    kinds = [known[pair] for pair in zip(names, flags, strict=True)]
     forward = _forward_ops(ops["sequence_number"].to_list(), parents, kinds, phases)
     return ops.with_columns(
         pl.Series("kind", kinds, pl.String),
@@ -76,41 +79,52 @@ def inherit_modules(ops: pl.DataFrame) -> pl.DataFrame:
     return ops.with_columns(pl.Series("module_id", inherited, pl.Int64))
 
 
-def find_steps(ops: pl.DataFrame, dur_ns: int) -> pl.DataFrame:
-    """Return the profiler's steps, or one that is the whole trace where none was marked.
+def number_steps(marks: pl.DataFrame, origin_ns: int, dur_ns: int) -> pl.DataFrame:
+    """Return the profiler's steps from the rows that mark them, or one that is the whole trace where none does.
+
+    Of several kinds of marks in phases.toml the first one that the trace holds counts. `is_partial` says only
+    whether a step was unfinished when recording stopped; `finish_steps` knows more.
+    """
+    for pattern in rules()["step"]["marks"]:  # an op, not an annotation, in 2021
+        chosen = marks.filter(pl.col("name").str.contains(f"^(?:{pattern})$"))
+        if chosen.height:
+            break
+    rows: list[tuple[int | None, str, str | None, str | None, int, int, bool]] = [
+        (int(name.replace("=", "#").rpartition("#")[2]), name, pid, tid, start - origin_ns, dur, not is_finished)
+        for name, pid, tid, start, dur, is_finished in chosen.sort("ts_ns", "dur_ns", "name").iter_rows()
+    ]
+    rows = rows or [(None, "whole trace", None, None, 0, dur_ns, False)]
+    return pl.DataFrame(rows, orient="row", schema=_STEP).with_row_index("step_id").cast({"step_id": pl.Int64})
+
+
+_STEP = {
+    "number": pl.Int64,
+    "name": pl.String,
+    "pid": pl.String,
+    "tid": pl.String,
+    "start_ns": pl.Int64,
+    "dur_ns": pl.Int64,
+    "is_partial": pl.Boolean,
+}
+
+
+def working_steps(steps: pl.DataFrame, ops: pl.DataFrame) -> set[int]:
+    """Return the ids of the steps whose mark holds one of these linked ops."""
+    holding = ops.join(ops.select(pl.col("parent_id").alias("op_id")).unique(), on="op_id", how="semi")
+    keys = ["name", "pid", "tid", "start_ns", "dur_ns"]
+    return set(steps.join(holding, on=keys, how="semi", nulls_equal=True)["step_id"].to_list())
+
+
+def finish_steps(steps: pl.DataFrame, working: set[int]) -> pl.DataFrame:
+    """Mark partial and cold steps. `working` are those in which an op ran.
 
     A step is partial if it was unfinished when recording stopped or holds no op, and cold if it is the first
     of several and took much longer than the median of the others.
     """
-    marks = _marks(ops)
-    rows: list[tuple[int | None, str, int, int, bool]] = []
-    parents = set(ops["parent_id"].drop_nulls().to_list())
-    for mark in marks.select("op_id", "name", "start_ns", "dur_ns", "is_finished").iter_rows(named=True):
-        partial = not mark["is_finished"] or mark["op_id"] not in parents
-        number = int(mark["name"].replace("=", "#").rpartition("#")[2])
-        rows.append((number, mark["name"], mark["start_ns"], mark["dur_ns"], partial))
-    rows = rows or [(None, "whole trace", 0, dur_ns, False)]
-    steps = pl.DataFrame(
-        rows,
-        orient="row",
-        schema={
-            "number": pl.Int64,
-            "name": pl.String,
-            "start_ns": pl.Int64,
-            "dur_ns": pl.Int64,
-            "is_partial": pl.Boolean,
-        },
-    )
-    return steps.with_row_index("step_id").cast({"step_id": pl.Int64}).with_columns(_is_cold(steps))
-
-
-def _marks(ops: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows that mark steps: those of the first kind in phases.toml that the trace holds."""
-    for pattern in rules()["step"]["marks"]:  # an op, not an annotation, in 2021
-        marks = ops.filter(pl.col("name").str.contains(f"^(?:{pattern})$"))
-        if marks.height:
-            break
-    return marks
+    if steps["number"][0] is not None:
+        idle = ~pl.col("step_id").is_in(list(working))
+        steps = steps.with_columns(pl.col("is_partial") | idle)
+    return steps.with_columns(_is_cold(steps)).drop("pid", "tid")
 
 
 def _is_cold(steps: pl.DataFrame) -> pl.Series:

@@ -12,8 +12,9 @@ import duckdb
 
 from tracekit.errors import TracekitError
 from tracekit.store.schema import Column, Relation, comment_statements, schema, tables, view_statements
+from tracekit.store.source import source_of
 from tracekit.store.views import PHASES, Selection, view
-from tracekit.store.wall import SHUT, Limits, connect, fault, held, memory_bytes, one_select, too_much_memory
+from tracekit.store.wall import SHUT, Limits, connect, fault, held, one_select
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PHASES", "Column", "Limits", "Relation", "Selection", "Store", "schema"]
 
-_BATCH_ROWS = 100_000
+_HELD = "_held"
 _NO_TABLE_HOLDS = re.compile(r"\bINTERVAL\b|\bUNION\(")
 _CATALOG = re.compile(r"duckdb_|information_schema|pragma_|pg_", re.IGNORECASE)
 
@@ -45,6 +46,7 @@ class Store:
         self._con = connect(self.limits)
         self._is_commented = False
         self._sources: dict[str, str] = {}
+        self._frames = dict(frames)
         for statement in self._views(frames):
             self._con.execute(statement)
         for setting in SHUT:
@@ -66,12 +68,16 @@ class Store:
             source, present = "(select 1 where false)", set[str]()
             if relation.name in frames:
                 source, present = f"_{relation.name}", set(frames[relation.name].collect_schema())
-                self._con.register(source, frames[relation.name])
+                self._con.register(source, source_of(frames[relation.name]))
             self._sources[relation.name] = source
             yield view(relation, source, present, self.selection)
             if relation.name == "kernel":
                 yield view(relation, source, present, self.selection, "kernel_of_any_step")
-        yield from (statement for statement in view_statements() if "view kernel_of_any_step" not in statement)
+        is_device_alone = _all_have_devices(frames.get("trace"))
+        for statement in view_statements():
+            if "view kernel_of_any_step" not in statement:
+                # Work is CPU time only where a trace has no device: without such, ops need not be looked at.
+                yield statement.partition(_CPU_WORK)[0] if is_device_alone and " work " in statement else statement
 
     def _check_selection(self) -> None:
         chosen = self.selection
@@ -111,17 +117,13 @@ class Store:
             if _NO_TABLE_HOLDS.search(kind):
                 problem = f"column {name} is of type {kind}, which no table holds"
                 raise TracekitError(problem, "cast it, as in x::varchar")
-        batches, size, most = [], 0, memory_bytes(self.limits.memory)
-        with self._con.sql(text, params=values).to_arrow_reader(_BATCH_ROWS) as reader:
-            for batch in reader:
-                batches.append(batch)
-                size += batch.nbytes
-                if size > most:
-                    raise too_much_memory(self.limits)
-            table = reader.from_batches(reader.schema, batches).read_all()
-        frame = pl.from_arrow(table.rename_columns([column[0] for column in columns]))
-        assert isinstance(frame, pl.DataFrame)
-        return frame
+        # The rows are held by the engine first, which keeps to its limit of memory as no reader of a stream would.
+        self._con.execute(f"create or replace temp table {_HELD} as\n{text}", values)
+        try:
+            frame = pl.DataFrame(self._con.sql(f"select * from {_HELD}"))
+        finally:
+            self._con.execute(f"drop table {_HELD}")
+        return frame.rename(dict(zip(frame.columns, (column[0] for column in columns), strict=True)))
 
     def scalar(self, sql: str, params: Mapping[str, Any] | None = None) -> Any:
         """Return the first column of the first row, or None where there is no row."""
@@ -130,4 +132,27 @@ class Store:
 
     def holds(self, table: str, column: str) -> bool:
         """Return whether a column of a table has any value in the selected part of the run."""
+        sources = _WORK if (table, column) == ("work", "dur_ns") else {table: column}
+        if self.selection.is_whole and all(name in self._frames for name in sources):
+            return any(_has_values(self._frames[name], source) for name, source in sources.items())
         return self.scalar(f'select 1 from {table} where "{column}" is not null limit 1') is not None
+
+
+def _all_have_devices(trace: pl.LazyFrame | pl.DataFrame | None) -> bool:
+    if trace is None or "has_device" not in trace.collect_schema():
+        return False
+    flags = trace.lazy().select("has_device").collect().to_series()
+    return len(flags) > 0 and flags.null_count() == 0 and bool(flags.all())
+
+
+_CPU_WORK = "union all by name"
+_WORK = {"kernel": "dur_ns", "op": "self_ns"}
+"""What work is made of: a table that is there, and a column, are asked sooner than the view."""
+
+
+def _has_values(frame: pl.LazyFrame | pl.DataFrame, column: str) -> bool:
+    import polars as pl
+
+    if column not in frame.collect_schema():
+        return False
+    return bool(frame.lazy().select(pl.col(column).is_not_null().any()).collect().item())

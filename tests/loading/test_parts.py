@@ -1,0 +1,246 @@
+"""Chunking changes nothing: a trace read in pieces and linked in parts has the tables of one that is read at once."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+
+from tests.build import Event, annotation, document, event, frame, kernel, launch, memory, op, step, work
+from tracekit.bundle import Bundle
+from tracekit.ingest import TABLES, read_bytes
+from tracekit.loading import Settings, cuts, load, outline, tables_of
+from tracekit.loading.crew import Crew
+from tracekit.loading.making import make
+from tracekit.loading.opening import taken_up
+from tracekit.loading.trace import IDS, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+Tables = dict[str, pl.DataFrame]
+SHOWN = {
+    "op": ("name", "start_ns", "dur_ns", "tid"),
+    "frame": ("name", "start_ns", "tid"),
+    "module": ("path",),
+    "launch": ("name", "start_ns", "correlation"),
+    "kernel": ("name", "start_ns", "stream"),
+}
+"""What a row is known by, in place of its id."""
+POINTS_TO = {
+    "op_id": "op",
+    "forward_op_id": "op",
+    "free_op_id": "op",
+    "frame_id": "frame",
+    "module_id": "module",
+    "launch_id": "launch",
+    "kernel_id": "kernel",
+}
+PARENTS = ("op", "frame", "module")
+KEPT = ("op", "frame", "launch", "kernel", "memory_sample", "other_event")
+"""Tables of which each event that is no arrow is in one."""
+REAL = {
+    "h100-qwen1.5-0.5b.json.gz": (5_000, 1),
+    "v100-training-memory.json.gz": (40_000, 2),
+    "mi300x-resnet-checkpointing.json.gz": (5_000, 3),
+    "h100-nanogpt-after.json.gz": (5_000, 3),
+}
+"""Real traces of different kinds, the rows of a part, and how many parts there are at least without cutting a link."""
+
+
+def in_parts(source: Path | bytes, folder: Path, rows: int, workers: int = 1) -> dict[str, list[pl.DataFrame]]:
+    """Return the tables of a trace that is linked in parts, file by file."""
+    folder.mkdir()
+    with Crew(workers) as crew:
+        made = make([Source(source, "t.json")], folder, crew, Settings(whole_bytes=0, part_rows=rows))
+        found: dict[str, list[pl.DataFrame]] = {}
+        for entry, path in sorted(made.entries.items()):
+            name = entry.removeprefix("tables/").split("/")[0].removesuffix(".parquet")
+            found.setdefault(name, []).append(taken_up(path))
+    return found
+
+
+def joined(files: dict[str, list[pl.DataFrame]]) -> Tables:
+    return {name: pl.concat(parts) for name, parts in files.items()}
+
+
+def references(table: str, rows: pl.DataFrame) -> dict[str, str]:
+    """Return which columns of a table point to which table."""
+    own = IDS.get(table)
+    found = {name: other for name, other in POINTS_TO.items() if name in rows.columns and name != own}
+    return found | ({"parent_id": table} if table in PARENTS else {})
+
+
+def resolved(tables: Tables) -> Tables:
+    """Return tables in an order of their own, every id replaced by what the row it points to is known by."""
+    known = {
+        name: tables[name].select(
+            pl.col(IDS[name]).alias("id"),
+            pl.concat_str([pl.col(column).cast(pl.String) for column in columns], separator="|", ignore_nulls=True),
+        )
+        for name, columns in SHOWN.items()
+    }
+    known = {name: rows.rename({rows.columns[1]: "shown"}) for name, rows in known.items()}
+    found = {}
+    for table, rows in tables.items():
+        for column, other in references(table, rows).items():
+            by_id = known[other].rename({"id": column, "shown": f"{column} shown"})
+            rows = rows.join(by_id, on=column, how="left").drop(column)
+        rows = rows.drop(IDS[table]) if table in {*SHOWN, "allocation", "collective"} else rows
+        flat = [name for name, kind in rows.schema.items() if not kind.is_nested()]
+        found[table] = rows.select(sorted(rows.columns)).sort(sorted(flat))
+    return found
+
+
+def assert_same(parts: Tables, whole: Tables) -> None:
+    assert parts.keys() == whole.keys()
+    found, expected = resolved(parts), resolved(whole)
+    for name, rows in expected.items():
+        assert parts[name].columns == whole[name].columns
+        assert_frame_equal(found[name], rows)
+
+
+def assert_sound(tables: Tables) -> None:
+    """Check that ids are unique, and that whatever points to a row finds it."""
+    for name, own in IDS.items():
+        assert tables[name][own].is_unique().all()
+        assert not tables[name][own].null_count()
+    for name, rows in tables.items():
+        for column, other in references(name, rows).items():
+            assert set(rows[column].drop_nulls()) <= set(tables[other][IDS[other]]), (name, column)
+
+
+def training(steps: int) -> list[Event | list[Event]]:
+    """Make a trace of steps of forward and backward work within modules, with memory and arrows."""
+    rows: list[Event | list[Event]] = []
+    for number in range(steps):
+        at, calls = 1000 * number, 8 * number
+        rows.append(step(number, at, 900))
+        rows.append(frame("train.py(1): step", at + 1, 890, 100 * number + 1))
+        for layer in range(4):
+            start = at + 20 + 80 * layer
+            rows.append(frame(f"nn.Module: Linear_{layer}", start, 60, 100 * number + 2 + layer, 100 * number + 1))
+            rows.append(op("aten::linear", start + 5, 50, Sequence_number=calls + layer, Input_Dims=[[2, 3 + layer]]))
+            rows += work("gemm", start + 20, 30, 2 * (calls + layer), op_name="aten::addmm")
+            rows.append(memory(start + 30, 64 * (1 + calls + layer), 512, 512 * layer + 512))
+            back = at + 820 - 80 * layer
+            rows.append(op("AddmmBackward0", back - 30, 60, tid=7, Sequence_number=calls + layer, Fwd_thread_id=1))
+            rows.append(launch(back - 20, 2 * (calls + layer) + 1, tid=7))
+            rows.append(kernel("gemm_back", back - 10, 20, 2 * (calls + layer) + 1))
+            rows.append(memory(back, 64 * (1 + calls + layer), -512, 512 * (3 - layer), tid=7))
+        rows.append(annotation("Optimizer.step#AdamW.step", at + 860, 20))
+        rows.append({"ph": "s", "cat": "ac2g", "name": "ac2g", "id": calls, "pid": 1, "tid": 1, "ts": at})
+    rows.append(event("martian", "x", 5, 1))
+    return rows
+
+
+@pytest.fixture
+def _finely() -> Iterator[None]:
+    """Let small traces be cut too: every second row counts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(outline, "SAMPLE", 2)
+        patch.setattr(cuts, "SAMPLE", 2)
+        yield
+
+
+@pytest.mark.usefixtures("_finely")
+@pytest.mark.parametrize("rows", [12, 20, 33, 50, 10_000])
+def test_a_trace_typed_by_hand_is_the_same_however_it_is_cut(rows: int, tmp_path: Path) -> None:
+    data = document(*training(12))
+    found = in_parts(data, tmp_path / "parts", rows)
+    assert (len(found["op"]) > 1) is (rows < 10_000)
+    assert_sound(joined(found))
+    assert_same(joined(found), tables_of(data, "t.json"))
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_real_trace_is_the_same_however_it_is_cut(name: str, traces: Path, tmp_path: Path) -> None:
+    rows, least = REAL[name]
+    found = in_parts(traces / name, tmp_path / "parts", rows)
+    assert len(found["op"]) >= least
+    assert_sound(joined(found))
+    assert_same(joined(found), tables_of((traces / name).read_bytes(), "t.json"))
+
+
+@pytest.mark.usefixtures("_finely")
+def test_parts_of_a_trace_of_several_pieces_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = document(*training(12))
+    monkeypatch.setattr("tracekit.loading.trace.PIECE_BYTES", 2_000)
+    monkeypatch.setattr("tracekit.ingest.cut.Cutter.__init__.__defaults__", (2_000,))
+    found = in_parts(data, tmp_path / "parts", 20)
+    assert_same(joined(found), tables_of(data, "t.json"))
+
+
+@pytest.mark.parametrize("piece_bytes", [200, 1_000, 50_000, 2_000_000])
+@pytest.mark.parametrize("name", ["h100-ddp-small.json", "legacy-categories.json.gz", "mi250-training.json.gz"])
+def test_a_trace_is_read_the_same_in_pieces_of_any_size(piece_bytes: int, name: str, traces: Path) -> None:
+    data = (traces / name).read_bytes()
+    pieces, whole = read_bytes(data, name, piece_bytes), read_bytes(data, name)
+    assert (pieces.recording, pieces.problems) == (whole.recording, whole.problems)
+    for table in TABLES:
+        assert_frame_equal(getattr(pieces, table), getattr(whole, table), check_row_order=False)
+
+
+def test_several_processes_write_what_one_does(traces: Path, tmp_path: Path) -> None:
+    source = traces / "h100-nanogpt-after.json.gz"
+    chosen = Settings(whole_bytes=0, part_rows=5_000)
+    for workers in (1, 2):
+        load(source, tmp_path / f"{workers}.tkb", workers=workers, settings=chosen)
+    one, two = (Bundle.open(tmp_path / f"{workers}.tkb") for workers in (1, 2))
+    assert one.names() == two.names()
+    assert [name for name in one.names() if one.read(name) != two.read(name)] == []
+
+
+_NAMES = st.sampled_from(["aten::mm", "aten::add", "MmBackward0", "CheckpointFunctionBackward"])
+_TIMES = st.integers(0, 200)
+_LENGTHS = st.sampled_from([0, 1, 2, 5, 20, 150])
+_THREADS = st.sampled_from([1, 2])
+_NUMBERS = st.integers(0, 6)
+
+
+@st.composite
+def events(draw: st.DrawFn) -> list[Event]:
+    """Draw a trace, of which nothing need fit together."""
+    makers: list[Any] = [
+        st.builds(lambda name, at, length, tid, number: op(name, at, length, tid=tid, Sequence_number=number),
+                  _NAMES, _TIMES, _LENGTHS, _THREADS, _NUMBERS),
+        st.builds(lambda at, length, number: frame(f"nn.Module: Linear_{number}", at, length, number),
+                  _TIMES, _LENGTHS, _NUMBERS),
+        st.builds(lambda at, length: frame("a.py(1): f", at, length, 99), _TIMES, _LENGTHS),
+        st.builds(lambda at, number, tid: launch(at, number, tid=tid), _TIMES, _NUMBERS, _THREADS),
+        st.builds(lambda at, length, number: kernel("k", at, length, number), _TIMES, _LENGTHS, _NUMBERS),
+        st.builds(lambda at, number, size: memory(at, 64 * number, size, 512),
+                  _TIMES, _NUMBERS, st.sampled_from([512, -512])),
+        st.builds(step, _NUMBERS, _TIMES, _LENGTHS),
+        st.just({"ph": "s", "cat": "ac2g", "name": "ac2g", "id": 1, "pid": 1, "tid": 1, "ts": 1}),
+        st.builds(lambda at: event("martian", "x", at, 1), _TIMES),
+    ]  # fmt: skip
+    rows: list[Event] = draw(st.lists(st.one_of(makers), min_size=20, max_size=60))
+    return rows
+
+
+@pytest.mark.usefixtures("_finely")
+@given(events())
+@settings(max_examples=40, phases=[Phase.explicit, Phase.generate])
+def test_nothing_is_lost_or_counted_twice_however_a_trace_is_cut(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Event]
+) -> None:
+    data = json.dumps({"traceEvents": rows}).encode()
+    folder = tmp_path_factory.mktemp("parts") / "parts"
+    found, whole = joined(in_parts(data, folder, 4)), tables_of(data, "t.json")
+    assert_sound(found)
+    for name in ("op", "frame", "kernel", "memory_sample", "step"):
+        own = [column for column in ("name", "start_ns", "dur_ns", "time_ns") if column in whole[name].columns]
+        assert_frame_equal(found[name].select(own), whole[name].select(own), check_row_order=False)
+    assert found["trace"]["events"].item() == len(rows)
+    assert found["op"]["self_ns"].sum() == whole["op"]["self_ns"].sum()
+    calls = [sum(tables[name].height for name in ("launch", "other_event")) for tables in (found, whole)]
+    assert calls[0] == calls[1]  # of calls that share a correlation the parts may know another as the launch
+    arrows = found["quality"].filter(check_name="flow_event")["count"].sum()
+    assert sum(found[name].height for name in KEPT) + arrows == len(rows)

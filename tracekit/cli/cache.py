@@ -1,0 +1,93 @@
+"""`tracekit cache`: what is kept of raw traces, and how to get the room back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tracekit.cli import options
+from tracekit.cli.output import check, emit, put
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from tracekit.loading.cache import Info
+    from tracekit.table import Table
+
+
+@click.group(short_help="See or clear what is kept of raw traces.")
+def cache() -> None:
+    """See or clear what is kept of raw traces.
+
+    A raw trace is loaded once; what was made of it is kept in a cache, 4 GiB at most. The variable
+    TRACEKIT_CACHE_BYTES sets another limit; 0 is no cache.
+    """
+
+
+@cache.command(short_help="Say how much is kept, and where.")
+@options.output
+def info(format_name: str | None, output: str | None, *, force: bool) -> None:
+    """Say where the cache lies, how much it holds and may hold, and when it was used."""
+    from tracekit.loading import cache as kept
+
+    check(output, force=force)
+    found = kept.info()
+    if format_name is None and output is None:
+        put("".join(f"{line}\n" for line in _lines(found)).encode())
+    else:
+        emit(_table(found), format_name, output, force=force)
+
+
+@cache.command(short_help="Delete what is kept.")
+def clear() -> None:
+    """Delete what is kept: all runs, and what broken-off writes left behind."""
+    from tracekit.loading import cache as kept
+    from tracekit.units import BYTES, text
+
+    done = kept.clear()
+    put(f"{kept.location()}: {_count(done.runs)} deleted, {text(done.bytes, BYTES)} freed\n".encode())
+
+
+def _lines(found: Info) -> list[str]:
+    from tracekit.units import BYTES, text
+
+    limit = f"of at most {text(found.limit_bytes, BYTES)}" if found.limit_bytes else "and no more are kept"
+    lines = [f"folder       {found.folder}", f"holds        {_count(found.runs)}, {text(found.bytes, BYTES)} {limit}"]
+    if found.oldest_use and found.newest_use:
+        lines += [
+            f"last used    {found.newest_use:%Y-%m-%d %H:%M} UTC",
+            f"oldest use   {found.oldest_use:%Y-%m-%d %H:%M} UTC",
+        ]
+    if found.left_over_bytes:
+        lines += [f"left over    {text(found.left_over_bytes, BYTES)} of broken-off writes"]
+    return lines
+
+
+def _table(found: Info) -> Table:
+    import polars as pl
+
+    from tracekit.table import Table
+
+    columns = {
+        "folder": (str(found.folder), pl.String, "Where the cache lies."),
+        "runs": (found.runs, pl.Int64, "Runs it holds."),
+        "size_bytes": (found.bytes, pl.Int64, "Size of all runs."),
+        "limit_bytes": (found.limit_bytes, pl.Int64, "Size above which the runs used longest ago are deleted."),
+        "left_over_bytes": (found.left_over_bytes, pl.Int64, "Size of what broken-off writes left behind."),
+        "oldest_use": (_iso(found.oldest_use), pl.String, "When the run used longest ago was used last, in UTC."),
+        "newest_use": (_iso(found.newest_use), pl.String, "When a run was used last, in UTC."),
+    }
+    frame = pl.DataFrame(
+        {name: [value] for name, (value, _, _) in columns.items()},
+        schema={name: kind for name, (_, kind, _) in columns.items()},
+    )
+    return Table("cache", frame, {name: doc for name, (_, _, doc) in columns.items()})
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return moment.isoformat(timespec="seconds") if moment else None
+
+
+def _count(runs: int) -> str:
+    return f"{runs:,} run" if runs == 1 else f"{runs:,} runs"

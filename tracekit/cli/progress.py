@@ -1,0 +1,68 @@
+"""How far a long load is, for somebody who watches.
+
+Owns the bar on stderr. It is there only on a terminal, and gone when the work is done.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.progress import Progress, TaskID
+
+
+@contextmanager
+def loading() -> Iterator[dict[str, Any]]:
+    """Give what `tracekit.open` is to know of loading a trace on the fly: by how many, and who is told how far."""
+    from tracekit.cli.options import workers
+    from tracekit.loading.settings import Settings
+
+    with shown() as progress:
+        yield {"workers": workers(), "settings": Settings(progress=progress)}
+
+
+@contextmanager
+def shown() -> Iterator[Callable[[str, float], None]]:
+    """Give what to tell the name of a trace and the share of it that is done.
+
+    On a terminal it draws a bar, once the work has taken so long that somebody may wonder.
+    """
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield lambda _name, _share: None
+        return
+    started = time.monotonic()
+    bars: list[Progress] = []
+    tasks: dict[str, TaskID] = {}
+
+    def tell(name: str, share: float) -> None:
+        if not bars and time.monotonic() - started < _PATIENCE_SECONDS:
+            return
+        if not bars:
+            bars.append(_bar())
+            bars[0].start()
+        if name not in tasks:
+            tasks[name] = bars[0].add_task(name, total=1.0)
+        bars[0].update(tasks[name], completed=share, visible=share < 1)
+
+    try:
+        yield tell
+    finally:
+        for bar in bars:
+            bar.stop()
+
+
+_PATIENCE_SECONDS = 0.5
+
+
+def _bar() -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    share = TextColumn("{task.percentage:3.0f} %")
+    columns = (TextColumn("{task.description}"), BarColumn(), share, TimeElapsedColumn())
+    return Progress(*columns, console=Console(stderr=True), transient=True)

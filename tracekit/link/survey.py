@@ -1,0 +1,103 @@
+"""What of a whole trace its parts must know: when it begins, its steps, and what its ids can be trusted for.
+
+Owns `Survey`, and the glance at pieces of a trace that it is made of: a trace too large to link at once is linked in
+parts, windows of time, each of which is given the same survey and so comes out as it would have in the whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.ingest.dialect import external_ids
+from tracekit.link.phases import number_steps, rules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tracekit.ingest import Events
+
+_EPOCH_NS = 100_000_000_000_000_000
+_TIMED = ("ops", "frames", "runtime", "device")
+_MARK = {"name": pl.String, "pid": pl.String, "tid": pl.String, "ts_ns": pl.Int64, "dur_ns": pl.Int64}
+
+
+@dataclass(frozen=True)
+class Survey:
+    """A trace's start (ns, as its rows count time) and length, its steps, and what is true of all its rows."""
+
+    origin_ns: int
+    dur_ns: int
+    steps: pl.DataFrame
+    has_ops: bool
+    external_ids_hold: bool
+    first_launch_ns: int | None
+    first_correlation: int | None
+
+
+@dataclass(frozen=True)
+class Glance:
+    """What a survey needs of one piece of a trace; glances add up."""
+
+    first_ns: int | None
+    first_credible_ns: int | None
+    last_ns: int
+    marks: pl.DataFrame
+    has_ops: bool
+    external_ids: int
+    repeated_ids: int
+
+
+def glance(frames: Mapping[str, pl.DataFrame]) -> Glance:
+    """Look at a piece of a trace: its frames, named as those of `Events`."""
+    times = pl.concat([frames[name].select("ts_ns", "dur_ns") for name in _TIMED])
+    start, end = pl.col("ts_ns"), pl.col("ts_ns") + pl.col("dur_ns")
+    found = times.select(start.min(), start.filter(start > _EPOCH_NS).min().alias("credible"), end.max().alias("end"))
+    first, credible, last = found.row(0)
+    ops = frames["ops"]
+    patterns = "|".join(f"(?:{pattern})" for pattern in rules()["step"]["marks"])
+    marks = ops.filter(pl.col("name").str.contains(f"^(?:{patterns})$")).select(*_MARK, "is_finished")
+    both = frames["device"].select(
+        known=pl.col("external_id").is_not_null() & pl.col("correlation").is_not_null(),
+        same=pl.col("external_id") == pl.col("correlation"),
+    )
+    return Glance(
+        first,
+        credible,
+        last or 0,
+        marks,
+        not ops["is_annotation"].all(),
+        int(both["known"].sum()),
+        int(both["same"].sum() or 0),
+    )
+
+
+def survey(glances: Iterable[Glance], first_launch: tuple[int | None, int | None]) -> Survey:
+    """Put glances at all pieces of a trace together; `first_launch` is its first time (ns) and correlation."""
+    glances = list(glances)
+    last = max((one.last_ns for one in glances), default=0)
+    firsts = [one.first_credible_ns if last > _EPOCH_NS else one.first_ns for one in glances]
+    # A time of 0 among epoch times is no start.
+    origin = min((first for first in firsts if first is not None), default=0)
+    known = sum(one.external_ids for one in glances)
+    time, correlation = first_launch
+    return Survey(
+        origin,
+        last - origin if any(first is not None for first in firsts) else 0,
+        number_steps(pl.concat([one.marks for one in glances]), origin, last - origin),
+        any(one.has_ops for one in glances),
+        external_ids(known, sum(one.repeated_ids for one in glances)) == "op",
+        None if time is None else time - origin,
+        correlation,
+    )
+
+
+def survey_events(events: Events) -> Survey:
+    """Survey a trace that is all at hand."""
+    frames = {name: getattr(events, name) for name in ("ops", "frames", "runtime", "device")}
+    working = events.device["correlation"].drop_nulls().unique()
+    launches = events.runtime.filter(pl.col("correlation").is_in(working.implode()))
+    first = launches.select(pl.col("ts_ns").min(), pl.col("correlation").min()).row(0)
+    return survey([glance(frames)], first)

@@ -1,0 +1,84 @@
+"""Where a trace that is too large to link at once is cut into windows of time.
+
+Owns the choice: where no op and no nn.Module is open, and no backward is awaited; so nothing that is linked by more
+than time lies on both sides of a cut.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from tracekit.loading.outline import SAMPLE, united
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tracekit.loading.outline import Outline
+
+    Times = NDArray[np.int64]
+
+_MOST = 4
+"""A part may be this many times larger before it is cut where something is open."""
+
+
+def cuts(outlines: Sequence[Outline], rows: int) -> tuple[Times, int]:
+    """Return the times, in ns, at which parts after the first begin; and how many of them cut through something."""
+    times = np.sort(np.concatenate([one.times() for one in outlines]))
+    samples = max(1, rows // SAMPLE)
+    busy = united(*_joined(outlines, "busy"))
+    awaited = _awaited(outlines)
+    quiet = _gaps(*united(*(np.concatenate([busy[end], awaited[end]]) for end in (0, 1))))
+    calm = _gaps(*busy)
+    found: list[int] = []
+    forced, last = 0, 0
+    for place in range(samples, len(times) - samples // 2, samples):
+        bounds = (max(last + 1, place - samples // 2), min(len(times) - 1, place + samples // 2))
+        near = times[place], times[bounds[0]], times[bounds[1]]
+        cut = _nearest(quiet, *near)
+        if cut is None and place - last >= _MOST * samples:
+            cut = _nearest(calm, *near) or int(near[0])
+            forced += 1
+        if cut is not None and (not found or cut > found[-1]):
+            found.append(cut)
+            last = int(np.searchsorted(times, cut))
+    return np.array(found, dtype=np.int64), forced
+
+
+def _awaited(outlines: Sequence[Outline]) -> tuple[Times, Times]:
+    """Return the spans from a forward op to its backward, by sequence number."""
+    forward, backward = (
+        pl.DataFrame(dict(zip(("number", "time"), _joined(outlines, name), strict=True))).group_by("number")
+        for name in ("forward", "backward")
+    )
+    spans = forward.agg(pl.col("time").min()).join(backward.agg(pl.col("time").max().alias("end")), on="number")
+    spans = spans.filter(pl.col("end") > pl.col("time"))
+    return spans["time"].to_numpy(), spans["end"].to_numpy()
+
+
+def _joined(outlines: Sequence[Outline], name: str) -> tuple[Times, Times]:
+    first, second = np.concatenate([one.pair(name) for one in outlines], axis=1)
+    return first, second
+
+
+def _gaps(starts: Times, ends: Times) -> tuple[Times, Times]:
+    """Return the spans between merged ones."""
+    return ends[:-1], starts[1:]
+
+
+def _nearest(gaps: tuple[Times, Times], wanted: int, first: int, last: int) -> int | None:
+    """Return a time in a gap, as near as can be to the one wanted, or None if there is none between two others."""
+    begins, ends = gaps
+    after = int(np.searchsorted(ends, wanted))
+    best: int | None = None
+    for place in (after - 1, after):
+        if not 0 <= place < len(begins):
+            continue
+        middle = int(begins[place] + (ends[place] - begins[place]) // 2)
+        if first < middle < last and (best is None or abs(middle - wanted) < abs(best - wanted)):
+            best = middle
+    return best

@@ -1,0 +1,145 @@
+"""From traces to the tables of a run, as files.
+
+Owns the order of the rooms, what several traces have to be told of each other (ranks, clocks), and the layout of
+tables in a bundle. It gives no row a meaning of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.attention import tables as meaning
+from tracekit.errors import TracekitError
+from tracekit.ingest import Problem
+from tracekit.link import clocks
+from tracekit.loading.opening import set_down, taken_up
+from tracekit.loading.processes import is_alive
+from tracekit.loading.sources import Assigned, Known, ranks
+from tracekit.loading.trace import IDS, Source, TraceFiles, load_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tracekit.link.clocks import Clock
+    from tracekit.loading.crew import Crew
+    from tracekit.loading.settings import Settings
+
+_FOLDER = "tracekit-load-"
+
+
+@dataclass(frozen=True)
+class Made:
+    """A run's tables: the files of a bundle's entries, and what to say of them: events, device work, warnings."""
+
+    entries: Mapping[str, Path]
+    traces: int
+    events: int
+    kernels: int
+    problems: int
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """Give a folder for the time of loading; those that killed processes left behind are deleted too.
+
+    Raises TracekitError if there is no room in it; TMPDIR says where it lies.
+    """
+    root = Path(tempfile.gettempdir())
+    for old in root.glob(f"{_FOLDER}*"):
+        number = old.name.removeprefix(_FOLDER).split("-")[0]
+        if number.isdigit() and not is_alive(int(number)):
+            shutil.rmtree(old, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-"))
+    try:
+        yield folder
+    except (OSError, pl.exceptions.ComputeError) as error:
+        if not is_full(error):
+            raise
+        raise TracekitError(f"no space left in {root}", "make room, or set TMPDIR to a folder with more") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_full(error: BaseException) -> bool:
+    """Tell whether a fault means that a disk is full, whoever says it."""
+    return any(words in str(error).lower() for words in ("no space left", "file too large", "quota exceeded"))
+
+
+def make(sources: Sequence[Source], folder: Path, crew: Crew, settings: Settings) -> Made:
+    """Load the traces of a run and write its tables to `folder`. Raises TracekitError if one of them is not fit."""
+    ids = dict.fromkeys(IDS, 0)
+    loaded: list[TraceFiles] = []
+    for trace_id, source in enumerate(sources):
+        own = folder / str(trace_id)
+        own.mkdir()
+        loaded.append(load_trace(source, trace_id, ids, own, crew, settings))
+        ids = loaded[-1].ids
+    assigned = _ranks(sources, loaded)
+    found = _clocks(loaded, assigned)
+    rows, noted = [], []
+    for each, rank, clock in zip(loaded, assigned, found, strict=True):
+        rows.append(meaning.ranked(each.row, rank.rank, rank.source, clock))
+        noted.append(each.quality if rank.note is None else pl.concat([each.quality, _note(each, rank)]))
+    for name, frames in (("trace", rows), ("quality", noted)):
+        for each, frame in zip(loaded, frames, strict=True):
+            path = each.folder / f"{name}.final.parquet"
+            set_down(frame, path)
+            each.tables[name] = [path]
+    quality = pl.concat(noted)
+    return Made(
+        _entries(loaded),
+        len(loaded),
+        sum(each.row["events"].item() for each in loaded),
+        sum(each.kernels for each in loaded),
+        quality.filter(pl.col("severity") != "info").height,
+    )
+
+
+def _ranks(sources: Sequence[Source], loaded: Sequence[TraceFiles]) -> list[Assigned]:
+    known = [
+        Known(source.name, each.row["rank"].item(), each.row["world_size"].item())
+        for source, each in zip(sources, loaded, strict=True)
+    ]
+    return ranks(known)
+
+
+def _note(each: TraceFiles, rank: Assigned) -> pl.DataFrame:
+    noted = meaning.quality([Problem("rank_not_recorded", "warn", 1, rank.note or "")])
+    return meaning.with_trace_id(noted, each.row["trace_id"].item())
+
+
+def _clocks(loaded: Sequence[TraceFiles], assigned: Sequence[Assigned]) -> list[Clock | None]:
+    """Estimate the offsets between the clocks of several ranks."""
+    if len(loaded) < 2:
+        return [None] * len(loaded)
+    traces = [
+        clocks.Trace(
+            rank.rank or 0,
+            each.row["start_unix_ns"].item(),
+            pl.concat([taken_up(path) for path in each.tables["collective"]]),
+        )
+        for each, rank in zip(loaded, assigned, strict=True)
+    ]
+    by_rank = {clock.rank: clock for clock in clocks.offsets(traces)}
+    return [by_rank[rank.rank or 0] for rank in assigned]
+
+
+def _entries(loaded: Sequence[TraceFiles]) -> dict[str, Path]:
+    """Name the files as a bundle has them: one a table, or a folder a table if there are several."""
+    entries = {}
+    for name in sorted({name for each in loaded for name in each.tables}):
+        files = [(number, path) for number, each in enumerate(loaded) for path in each.tables.get(name, ())]
+        if len(files) == 1:
+            entries[f"tables/{name}.parquet"] = files[0][1]
+            continue
+        for place, (number, path) in enumerate(files):
+            entries[f"tables/{name}/{number:04}-{place:05}.parquet"] = path
+    return entries

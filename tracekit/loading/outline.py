@@ -1,0 +1,152 @@
+"""What the plan for a large trace needs of each of its pieces, and the pieces themselves, set down on disk.
+
+Owns `Outline` and the files between reading and linking. It decides nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from tracekit.ingest import Counts, Piece, decoded
+from tracekit.link import Glance, glance
+from tracekit.link.phases import kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    Times = NDArray[np.int64]
+
+SAMPLE = 256
+"""Of the times of a piece's rows, every so many-th is kept."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a piece's rows lie on disk: how many of each kind there are, and their first and last start in ns."""
+
+    folder: Path
+    number: int
+    heights: Mapping[str, int]
+    extents: Mapping[str, tuple[int, int]]
+
+    def read(self, kind: str) -> pl.DataFrame:
+        """Return the piece's rows of a kind, in the order of the file."""
+        return pl.read_ipc(_path(self.folder, self.number, kind))
+
+
+@dataclass(frozen=True)
+class Outline:
+    """A piece of a trace in a few figures; `labels` gives the first call of each module, in ns as its rows count them.
+
+    Longer figures lie on disk: `times` is a sample of all starts; `busy` the merged spans of ops and nn.Modules;
+    `forward` and `backward` the sequence numbers of such ops and their starts; `launches` and `device` the correlation
+    and start of each row that has one (of device work of all rows, -1 for none).
+    """
+
+    place: Place
+    counts: Counts
+    glance: Glance
+    labels: Mapping[str, int]
+
+    def times(self) -> Times:
+        """Return the sample of starts, in order."""
+        found: Times = self._figures("times")[0]
+        return found
+
+    def pair(self, name: str) -> tuple[Times, Times]:
+        """Return one of the longer figures that are pairs of columns."""
+        first, second = self._figures(name)
+        return first, second
+
+    def _figures(self, name: str) -> Times:
+        with np.load(_path(self.place.folder, self.place.number, "figures").with_suffix(".npz")) as held:
+            found: Times = np.asarray(held[name], dtype=np.int64)
+            return found
+
+
+def set_down(folder: Path, number: int, piece: Piece | tuple[Path, int, int]) -> Outline:
+    """Read a piece of text, given as such or as a place in a file, write its rows to `folder` and outline them."""
+    if isinstance(piece, Piece):
+        found = decoded(piece)
+    else:
+        path, start, length = piece
+        with path.open("rb") as file:
+            file.seek(start)
+            found = decoded(Piece(start, file.read(length)))
+    frames = found.frames
+    for kind, frame in frames.items():
+        if frame.height:
+            frame.write_ipc(_path(folder, number, kind), compression="lz4")
+    timed = [frame["ts_ns"].drop_nulls() for frame in frames.values()]
+    heights = {kind: frame.height for kind, frame in frames.items()}
+    extents = {kind: _extent(frame) for kind, frame in frames.items() if frame.height}
+    forward, backward = _autograd(frames["ops"])
+    np.savez(
+        _path(folder, number, "figures").with_suffix(".npz"),
+        times=np.sort(np.concatenate([times.to_numpy() for times in timed]))[::SAMPLE][None],
+        busy=np.stack(_busy(frames["ops"], frames["frames"])),
+        forward=np.stack(forward),
+        backward=np.stack(backward),
+        launches=np.stack(_correlated(frames["runtime"].drop_nulls("correlation"))),
+        device=np.stack(_correlated(frames["device"])),
+    )
+    return Outline(Place(folder, number, heights, extents), found.counts, glance(frames), _labels(frames["frames"]))
+
+
+def _path(folder: Path, number: int, kind: str) -> Path:
+    return folder / f"{number:06}.{kind}.arrow"
+
+
+def _extent(frame: pl.DataFrame) -> tuple[int, int]:
+    """Return first and last start; rows without one, kept as they are, belong to the beginning."""
+    starts = frame["ts_ns"].fill_null(-(2**63)).to_numpy()
+    return int(starts.min()), int(starts.max())
+
+
+def _correlated(rows: pl.DataFrame) -> tuple[Times, Times]:
+    return rows["correlation"].fill_null(-1).to_numpy(), rows["ts_ns"].to_numpy()
+
+
+def _busy(ops: pl.DataFrame, frames: pl.DataFrame) -> tuple[Times, Times]:
+    rows = pl.concat(
+        [
+            ops.filter(~pl.col("is_annotation")).select("ts_ns", "dur_ns"),
+            frames.filter(pl.col("name").str.starts_with("nn.Module: ")).select("ts_ns", "dur_ns"),
+        ]
+    )
+    return united(rows["ts_ns"].to_numpy(), (rows["ts_ns"] + rows["dur_ns"]).to_numpy())
+
+
+def united(starts: Times, ends: Times) -> tuple[Times, Times]:
+    """Return spans of time merged where they overlap, in order."""
+    if not len(starts):
+        return starts, ends
+    order = np.argsort(starts, kind="stable")
+    starts, reach = starts[order], np.maximum.accumulate(ends[order])
+    is_new = np.concatenate(([True], starts[1:] > reach[:-1]))
+    is_last = np.concatenate((is_new[1:], [True]))
+    return starts[is_new], reach[is_last]
+
+
+def _autograd(ops: pl.DataFrame) -> tuple[tuple[Times, Times], tuple[Times, Times]]:
+    numbered = ops.filter(pl.col("sequence_number").is_not_null())
+    names = [name for name in numbered["name"].unique().to_list() if kind_of(name, is_annotation=False) == "autograd"]
+    is_backward = pl.col("name").is_in(names)
+
+    def pair(rows: pl.DataFrame) -> tuple[Times, Times]:
+        return rows["sequence_number"].to_numpy(), rows["ts_ns"].to_numpy()
+
+    return pair(numbered.filter(~is_backward)), pair(numbered.filter(is_backward))
+
+
+def _labels(frames: pl.DataFrame) -> dict[str, int]:
+    modules = frames.filter(pl.col("name").str.starts_with("nn.Module: "))
+    first = modules.group_by(pl.col("name").str.strip_prefix("nn.Module: ")).agg(pl.col("ts_ns").min())
+    return dict(first.iter_rows())
