@@ -53,7 +53,7 @@ comment on column step.is_cold is 'First of several steps and much slower than t
 
 create table op (op_id bigint, trace_id bigint, parent_id bigint, name varchar, kind varchar, pid varchar, tid varchar, start_ns bigint, dur_ns bigint, self_ns bigint, depth bigint, external_id bigint, sequence_number bigint, input_dims varchar, input_types varchar, input_strides varchar, concrete_inputs varchar, module_id bigint, step_id bigint, phase varchar, forward_op_id bigint, is_finished boolean, frame_id bigint, role varchar, role_confidence varchar, role_reason varchar, args_json varchar);
 comment on table op is 'What the CPU did: operators, autograd nodes, annotations, collectives, compiled regions.';
-comment on column op.op_id is 'Id of the op; ops are numbered in order of start.';
+comment on column op.op_id is 'Id of the op; ops are numbered in order of start, those of a large trace part by part.';
 comment on column op.trace_id is 'Trace it belongs to.';
 comment on column op.parent_id is 'Op in which it ran on its thread; null at the top.';
 comment on column op.name is 'Name, as the profiler reports it.';
@@ -122,7 +122,7 @@ comment on column launch.args_json is 'Args without a column of their own, JSON.
 
 create table kernel (kernel_id bigint, trace_id bigint, kind varchar, name varchar, raw_name varchar, device bigint, stream bigint, start_ns bigint, dur_ns bigint, bytes bigint, grid varchar, block varchar, registers bigint, shared_memory_bytes bigint, occupancy_frac double, correlation bigint, graph_node_id bigint, launch_id bigint, op_id bigint, op_name varchar, module_id bigint, step_id bigint, phase varchar, family varchar, role varchar, role_confidence varchar, role_reason varchar, call_id bigint, unlinked_reason varchar, unlinked_cause varchar, args_json varchar);
 comment on table kernel is 'Device work: kernels, copies and sets.';
-comment on column kernel.kernel_id is 'Id of the piece of work; numbered in order of start.';
+comment on column kernel.kernel_id is 'Id of the piece of work; numbered in order of start, those of a large trace part by part.';
 comment on column kernel.trace_id is 'Trace it belongs to.';
 comment on column kernel.kind is 'kernel, memcpy or memset.';
 comment on column kernel.name is 'Name, as the profiler reports it, or demangled where it is mangled.';

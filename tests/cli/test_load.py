@@ -134,7 +134,7 @@ BAD = {
         snapshot("bad.json: its gzip data is damaged after 0 bytes of text: get the file again"),
     ),
     "no whole event": (
-        b'{"traceEvents": [{"ph": "X", "ts": {{{, {"ph": "X", "ts": [[}]}',
+        b'{"traceEvents": [{"ph": "X", "ts": {{{, "dur": [[}]}',
         snapshot(
             "bad.json holds no event that can be read (an event without its end, at byte 17): get the file again, or record it again"
         ),

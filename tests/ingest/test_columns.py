@@ -62,7 +62,23 @@ def test_a_time_is_the_digits_of_the_file(digits: str) -> None:
 
 @pytest.mark.parametrize("digits", [digits for digits, value in TIMES.items() if value >= 0])
 def test_a_duration_is_the_digits_of_the_file(digits: str) -> None:
-    assert at("0", digits).ops["dur_ns"].item() == TIMES[digits]
+    is_credible = TIMES[digits] <= 24 * 3600 * 10**9
+    assert at("0", digits).ops["dur_ns"].item() == (TIMES[digits] if is_credible else 0)
+
+
+@pytest.mark.parametrize("digits", ["18446744073709552", "9223372036854775807", "1700000000000000000"])
+def test_whole_microseconds_beyond_int64_do_not_wrap(digits: str) -> None:
+    events = at("0", digits)
+    assert events.ops["dur_ns"].item() == 0
+    assert [(found.check_name, found.count) for found in events.problems] == [("missing_duration", 1)]
+    lost = at(digits, "1") if len(digits) > 18 else None
+    assert lost is None or lost.ops.height == 0
+
+
+def test_a_duration_of_more_than_a_day_is_no_time_and_does_not_stretch_the_trace() -> None:
+    events = read_bytes(document(op("a", 1, 2), kernel("k", 5, 1e15)), "t.json")
+    assert events.device["dur_ns"].item() == 0
+    assert [(found.check_name, found.count) for found in events.problems] == [("absurd_duration", 1)]
 
 
 @given(st.integers(0, 2**62 // 1000 - 1), st.text("0123456789", max_size=6))

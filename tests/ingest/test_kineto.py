@@ -13,7 +13,7 @@ import pytest
 
 from tests.build import document, event, op
 from tracekit.errors import TracekitError
-from tracekit.ingest import Events, read_bytes
+from tracekit.ingest import Cutter, Events, decoded, read_bytes
 from tracekit.ingest import events as shape
 from tracekit.ingest.args import knowledge, reader
 
@@ -181,7 +181,7 @@ NO_TRACES = {
         "holds no event that can be read (an event without its beginning, at byte 17)",
     ),
     "broken_events": (
-        b'{"traceEvents": [{"ph": "X", "ts": {{{, {"ph": "X", "ts": [[}]}',
+        b'{"traceEvents": [{"ph": "X", "ts": {{{, "dur": [[}]}',
         "holds no event that can be read (an event without its end, at byte 17)",
     ),
 }  # fmt: skip
@@ -259,3 +259,34 @@ def test_frames_have_their_columns_whether_or_not_they_have_rows() -> None:
         assert dict(events.device.schema) == shape.DEVICE
         assert dict(events.memory.schema) == shape.MEMORY
         assert dict(events.other.schema) == shape.OTHER
+
+
+def test_a_list_inside_an_event_is_not_taken_for_events_where_the_text_is_cut() -> None:
+    listed = [
+        {
+            "name": f"n{number}",
+            **op("x", number, 1, inputs=[{"name": "k", "ph": 1}] * 20),
+            "args": {"a": [{"name": "k"}] * 20},
+        }
+        for number in range(400)
+    ]
+    data = json.dumps({"traceEvents": listed}).encode()
+    for size in (300, 2000, 50_000):
+        events = read_bytes(data, "t.json", size)
+        assert (events.ops.height, events.problems) == (400, ())
+
+
+def test_events_that_begin_with_different_keys_are_cut_all_the_same() -> None:
+    listed = [{"name": "process_name", "ph": "M", "pid": 1, "args": {}}, *(op(f"n{at}", at, 1) for at in range(500))]
+    data = json.dumps({"traceEvents": listed}).encode()
+    pieces = list(Cutter((data[at : at + 1000] for at in range(0, len(data), 1000)), "t.json", 1000).pieces())
+    assert max(len(piece.text) for piece in pieces) < 3000
+    assert sum(decoded(piece).counts.events for piece in pieces) == len(listed)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_every_event_of_a_few_broken_ones_is_saved(count: int) -> None:
+    data = document(*(op(f"n{at}", at, 1) | {"ts": 7777} for at in range(count))).replace(b"7777", b"1,500")
+    events = read_bytes(data, "t.json")
+    assert events.ops["ts_ns"].to_list() == [1500] * count
+    assert problems(events) == {"repaired_event": count}

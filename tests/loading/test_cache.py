@@ -201,7 +201,7 @@ def test_trimming_deletes_what_was_used_longest_ago(folder: Path, monkeypatch: p
 
 
 def test_trimming_deletes_what_broken_off_writes_left(folder: Path) -> None:
-    kept = [placed(folder, temporary(os.getpid())), placed(folder, temporary(os.getppid(), "keys", ""))]
+    kept = [placed(folder, temporary(os.getpid())), placed(folder, temporary(os.getpid(), "keys", ""))]
     placed(folder, temporary(gone()))
     placed(folder, temporary(gone(), "keys", ""))
     placed(folder, temporary(1, "keys", ""), age=DAY + 60)

@@ -110,13 +110,30 @@ def test_ranks_of_jobs_of_different_size_are_refused(tmp_path: Path) -> None:
 
 def test_ranks_that_traces_do_not_say_are_from_their_names_with_a_note(tmp_path: Path) -> None:
     put(tmp_path, "rank10.json", None)
-    put(tmp_path, "rank2.json", None)
+    put(tmp_path, "rank2.json", None, shift=7)
     load(tmp_path, tmp_path.parent / f"{tmp_path.name}.tkb")
     tables = collected(tmp_path.parent / f"{tmp_path.name}.tkb")
     shown = tables["trace"].select("trace_id", "rank", "rank_source", "source_name")
     assert shown.rows() == [(0, 2, "file name", "rank2.json"), (1, 10, "file name", "rank10.json")]
     notes = tables["quality"].filter(pl.col("check_name") == "rank_not_recorded").select("trace_id", "severity")
     assert notes.rows() == [(0, "warn"), (1, "warn")]
+
+
+def test_a_folder_has_the_same_ranks_however_it_is_asked(tmp_path: Path) -> None:
+    for rank in (3, 5):
+        (tmp_path / "R" / f"rank_{rank}").mkdir(parents=True)
+        put(tmp_path / "R" / f"rank_{rank}", "trace.json", None, shift=rank)
+    load(tmp_path / "R", tmp_path / "run.tkb")
+    for path in (tmp_path / "run.tkb", tmp_path / "R"):
+        with tracekit.open(path) as opened:
+            assert opened.sql("select rank from trace order by rank").frame["rank"].to_list() == [3, 5], path
+
+
+def test_a_copy_of_a_trace_is_refused_with_both_names(tmp_path: Path) -> None:
+    put(tmp_path, "a.json", None)
+    put(tmp_path, "b.json", None)
+    with pytest.raises(TracekitError, match=r"^a\.json and b\.json are the same trace: "):
+        load(tmp_path, tmp_path.parent / f"{tmp_path.name}.tkb")
 
 
 def test_the_order_in_which_ranks_are_given_does_not_matter(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ Owns the group and the one place where a fault in the input becomes a line on st
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from importlib import import_module
 from typing import Any, NoReturn
@@ -53,6 +54,7 @@ def main() -> None:
 
 def start() -> NoReturn:
     """Run the command line as a process, and end that at once: taking down all that was imported helps nobody."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is half done is cleaned up
     try:
         main(prog_name="tracekit")
     except SystemExit as end:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _INT64 = range(-(2**63), 2**63)
 _LATEST_NS = 2**62
 """Times beyond it (the year 2116) are none; so start plus duration, and the distance of two times, fit int64."""
+_LONGEST_NS = 24 * 3600 * 10**9
+"""No row of a recording lasts longer than a day; where one says so, its clock or its digits are wrong."""
 _LAST_INTEGER = re.compile(r"(?:.*\s)?(-?[0-9]{1,18})\s*", re.DOTALL)
 _DEVICE_KINDS = ("kernel", "memcpy", "memset")
 
@@ -179,7 +181,8 @@ def _nanoseconds(raws: list[Raw]) -> pl.Series:
     joined = SEPARATOR.join(raws)
     with suppress(pl.exceptions.InvalidOperationError):  # some of it is no such number
         if b"." not in joined:
-            return _as_time(_split(joined).cast(pl.Int64) * 1000)
+            micros = _split(joined).cast(pl.Int64)
+            return micros.set(micros.abs() > _LATEST_NS // 1000, None) * 1000
         if joined.count(b".") == len(_THREE_DECIMALS.findall(joined)) == len(raws):
             return _as_time(_split(joined.replace(b".", b"")).cast(pl.Int64))
     text = _texts(raws).str.strip_chars('"').str.strip_chars()
@@ -364,4 +367,7 @@ def _finished(kind: _Kind, make: Callable[[_Kind], dict[str, pl.Series]], schema
         return frame
     count("negative_duration", int((frame["dur_ns"] < 0).sum()))
     count("missing_duration", frame["dur_ns"].null_count())
-    return frame.with_columns(pl.col("dur_ns").fill_null(0).clip(lower_bound=0))
+    durations = frame["dur_ns"].fill_null(0).clip(lower_bound=0)
+    is_absurd = durations > _LONGEST_NS
+    count("absurd_duration", int(is_absurd.sum()))
+    return frame.with_columns(durations.set(is_absurd, 0))

@@ -25,7 +25,6 @@ PIECE_BYTES = 2**24
 _MOST_HEAD = 2**26
 _BOM = b"\xef\xbb\xbf"
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*(?P<first>\S)')
-_FIRST_KEY = re.compile(rb'\s*\{\s*"(?P<key>\w{1,40})"\s*:')
 _ANY_EVENT = re.compile(rb'\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id)"\s*:')
 _LOOK_BACK = 2**16
 _PADDING = b" \t\r\n\0"
@@ -56,15 +55,14 @@ class Cutter:
     def pieces(self) -> Iterator[Piece]:
         """Yield the events in order. Raises TracekitError if the text is no trace."""
         start, rest = self._opening()
-        boundary = _boundary(rest)
         for block in self._blocks:
             rest += block
             if len(rest) < self._size:
                 continue
-            yield from (cut := list(_cut(rest, start, boundary)))[:-1]
+            yield from (cut := list(_cut(rest, start, self._size)))[:-1]
             start, rest = cut[-1]
         if len(rest) > self._size:  # the end is looked at closely, so it had better be short
-            yield from (cut := list(_cut(rest, start, boundary)))[:-1]
+            yield from (cut := list(_cut(rest, start, self._size)))[:-1]
             start, rest = cut[-1]
         yield self._closing(start, rest)
 
@@ -125,7 +123,9 @@ class Cutter:
             return
         offset = self._unclosed - len(tail)
         noted = self.add_metadata(tail, offset) if tail else ()
-        if not tail.rstrip(_PADDING).endswith(b"]" if self.is_list else b"}"):
+        if _is_stray(tail, is_list=self.is_list):
+            self.findings["lost:stray_text"].add(offset=offset, example="behind the trace's end")
+        elif not _may_be_closed(tail.rstrip(_PADDING), is_list=self.is_list):
             self.is_cut_off = True
             if "damaged_file" not in self.findings:  # which says it better
                 self.findings["cut_off"].add(offset=self._unclosed)
@@ -135,9 +135,8 @@ class Cutter:
             self.findings["lost:stray_text"].add(offset=offset, example="behind the trace's end")
 
     def say_damaged(self, damage: str, offset: int) -> None:
-        """Note that the text ends, or has a hole, where what it was packed in is damaged."""
+        """Note that what the text was packed in is damaged; whether text is missing is seen by the text."""
         self.findings["damaged_file"].add(offset=offset, example=damage)
-        self.is_cut_off = True
 
     def add_metadata(self, text: bytes, offset: int) -> tuple[str, ...]:
         """Take what can be read of keys that are no valid JSON; count what can't, and name it."""
@@ -151,27 +150,56 @@ class Cutter:
         return problems
 
 
-def _boundary(text: bytes) -> re.Pattern[bytes]:
-    """Return what separates events: an end, a comma and the key that this file's events begin with."""
-    first = _FIRST_KEY.match(text)
-    key = re.escape(first["key"]) if first else b"(?:ph|name|cat|pid|tid|ts)"
-    return re.compile(rb'\}(?P<comma>\s*,\s*)\{\s*"' + key + rb'"\s*:')
+_SURE = re.compile(rb'\}(?P<comma>\s*,\s*)\{\s*"ph"\s*:')
+"""An event's end, and the beginning of one as PyTorch writes it; no object inside an event begins so."""
+_LIKELY = re.compile(rb'\}(?P<comma>\s*,\s*)\{\s*"(?:name|cat|pid|tid|ts|dur|args|id|s|bp)"\s*:')
+_TRIES = 64
+_PATIENCE = 4
+"""Text without a place to cut may grow to this many times a piece before it is cut where that may be wrong."""
 
 
-def _cut(text: bytes, start: int, boundary: re.Pattern[bytes]) -> Iterator[Piece]:
-    """Yield the text up to its last boundary, if it has one, and the rest."""
+def _cut(text: bytes, start: int, size: int) -> Iterator[Piece]:
+    """Yield the text up to the last place where it can be cut, if it has one, and the rest."""
     back = _LOOK_BACK
-    while True:
-        found = list(boundary.finditer(text, max(0, len(text) - back)))
-        if found:
-            last = found[-1]
-            yield Piece(start, text[: last.start() + 1])
-            yield Piece(start + last.end("comma"), text[last.end("comma") :])
-            return
-        if back >= len(text):
-            yield Piece(start, text)
-            return
+    while (last := _last_boundary(text, max(0, len(text) - back))) is None and back < len(text):
         back *= 16
+    if last is None and len(text) > _PATIENCE * size:  # it is damaged, and salvage makes the best of it
+        last = next(iter(reversed(list(_LIKELY.finditer(text, len(text) // 2)))), None)
+    if last is None:
+        yield Piece(start, text)
+        return
+    yield Piece(start, text[: last.start() + 1])
+    yield Piece(start + last.end("comma"), text[last.end("comma") :])
+
+
+def _last_boundary(text: bytes, first: int) -> re.Match[bytes] | None:
+    """Return the last boundary between events at or after a place, whatever the key that the next one begins with.
+
+    Lists inside an event may look the same, so that one which is not sure must leave valid JSON before it.
+    """
+    if sure := list(_SURE.finditer(text, first)):
+        return sure[-1]
+    for found in reversed(list(_LIKELY.finditer(text, first))[-_TRIES:]):
+        try:
+            msgspec.json.decode(b"".join((b"[", text[: found.start() + 1], b"]")), type=list[Raw])
+        except (msgspec.DecodeError, RecursionError):
+            continue
+        return found
+    return None
+
+
+def _is_stray(tail: bytes, *, is_list: bool) -> bool:
+    """Tell whether the trace is whole, and something follows it."""
+    end = tail.rfind(b"]" if is_list else b"}") + 1
+    return 0 < end < len(tail.rstrip(_PADDING)) and _is_closed(tail[:end], is_list=is_list)
+
+
+def _may_be_closed(tail: bytes, *, is_list: bool) -> bool:
+    """Tell whether what follows the events closes what was opened, be it valid or not."""
+    if not tail.endswith(b"]" if is_list else b"}"):
+        return False
+    closed = sum(tail.count(each) for each in (b"]", b"}")) - sum(tail.count(each) for each in (b"[", b"{"))
+    return closed >= (1 if is_list or not tail.startswith(b"]") else 2)
 
 
 def _is_closed(tail: bytes, *, is_list: bool) -> bool:

@@ -8,10 +8,12 @@ counted as an arrow, or is named as lost.
 from __future__ import annotations
 
 import gc
+import re
 from collections import Counter, defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, reduce
+from itertools import pairwise
 from operator import or_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +24,8 @@ from tracekit.ingest.args import EXTRAS, HEAD, Shape, knowledge, reader, row_str
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from tracekit.ingest.salvage import Salvaged
 
 _FLOWS = frozenset("stf")
 _GROUP = 256
@@ -224,7 +228,7 @@ def _joined(extras: dict[str, Raw], args_json: str | None) -> str | None:
 def _salvaged(piece: bytes, start: int) -> Rows:
     from tracekit.ingest.salvage import salvage
 
-    saved = salvage(piece, start)
+    saved = _sifted(salvage(piece, start), piece, start)
     found = Rows(tail=saved.tail)
     for event in saved.events:
         _place(found, Raw(event.text), event.offset)
@@ -235,6 +239,29 @@ def _salvaged(piece: bytes, start: int) -> Rows:
     if not (saved.lost or any(event.repairs for event in saved.events)) and not _is_list(piece, saved.tail):
         found.findings["repaired:separator"].add(offset=start)
     return found
+
+
+def _sifted(saved: Salvaged, piece: bytes, start: int) -> Salvaged:
+    """Look once more at each text that gave no event, if events begin within: at every one of them for itself."""
+    from tracekit.ingest.salvage import salvage
+
+    events, lost = list(saved.events), []
+    for one in saved.lost:
+        text = piece[one.offset - start : one.offset - start + one.length]
+        begins = [found.start() for found in _BEGINS.finditer(text)]
+        again = [
+            salvage(text[first:last].rstrip(b", \t\r\n"), one.offset + first)
+            for first, last in pairwise([*begins, len(text)])
+        ]
+        if len(begins) < 2 or not any(each.events for each in again):
+            lost.append(one)
+            continue
+        events += [event for each in again for event in each.events]
+        lost += [each for part in again for each in part.lost]
+    return saved._replace(events=sorted(events, key=lambda event: event.offset), lost=lost)
+
+
+_BEGINS = re.compile(rb'\{\s*"(?:ph"\s*:|name"\s*:\s*"[^"\\]*"\s*,\s*"(?:ph|cat)"\s*:)')
 
 
 def _is_list(piece: bytes, tail: bytes) -> bool:

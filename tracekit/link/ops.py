@@ -44,7 +44,8 @@ def spans_of(rows: pl.DataFrame, make: Nester | None = None) -> Spans:
 def nest_ops(ops: pl.DataFrame, window: range | None = None) -> tuple[pl.DataFrame, Spans, int]:
     """Add `parent_id`, `depth` and `self_ns` to numbered ops; return them, their spans, and how many cross a parent.
 
-    With a window of time, in ns, only the self time within it counts. Ops that cross end after their parent.
+    With a window of time, in ns, only the self time within it counts. Ops that cross end after their parent; those
+    that span an end of the window (`known_id`) are counted elsewhere.
     """
     spans = spans_of(ops, partial(nest, window=window))
     parents, depths, self_ns = (np.empty(ops.height, dtype=np.int64) for _ in range(3))
@@ -57,7 +58,12 @@ def nest_ops(ops: pl.DataFrame, window: range | None = None) -> tuple[pl.DataFra
     nested = ops.with_columns(
         found.set(found < 0, None), pl.Series("depth", depths, pl.Int64), pl.Series("self_ns", self_ns, pl.Int64)
     )
-    return nested, spans, sum(nesting.crossings for nesting in spans.nestings)
+    crosses = np.zeros(ops.height, dtype=bool)
+    if ops.height:
+        crosses = (spans.parents >= 0) & (spans.ends > spans.ends[spans.parents])
+    if "known_id" in ops.columns:
+        crosses &= ops["known_id"].is_null().to_numpy()[spans.rows]
+    return nested, spans, int(np.count_nonzero(crosses))
 
 
 def owners(rows: pl.DataFrame, intervals: Spans, name: str, usable: pl.Series | None = None) -> pl.Series:

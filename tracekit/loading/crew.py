@@ -48,7 +48,7 @@ class Crew(AbstractContextManager["Crew"]):
         """Let the workers start, if files are so large that they will be needed, while this process gets ready."""
         if self.size > 1 and any(_may_be_large(path, whole_bytes) for path in paths):
             for _ in range(self.size):
-                self._submit(import_module, "tracekit.loading.part")
+                self._submit(_get_ready)
 
     def each(self, job: Callable[..., _T], arguments: Iterable[tuple[Any, ...]]) -> Iterator[_T]:
         """Yield the result of the job for each tuple of arguments, in their order."""
@@ -76,6 +76,11 @@ class Crew(AbstractContextManager["Crew"]):
             self._pool = ProcessPoolExecutor(self.size, get_context("spawn"), initializer=_start)
         with _environment(_ENVIRONMENT):  # a job may start another process
             return self._pool.submit(job, *arguments)
+
+
+def _get_ready() -> None:
+    """Import what the first job would import."""
+    import_module("tracekit.loading.part")
 
 
 def _may_be_large(path: Path, whole_bytes: int) -> bool:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     Times = NDArray[np.int64]
 
+_BEFORE, _AFTER = -(2**63), 2**63 - 1
 _MOST = 4
 """A part may be this many times larger before it is cut where something is open."""
 
@@ -66,8 +67,8 @@ def _joined(outlines: Sequence[Outline], name: str) -> tuple[Times, Times]:
 
 
 def _gaps(starts: Times, ends: Times) -> tuple[Times, Times]:
-    """Return the spans between merged ones."""
-    return ends[:-1], starts[1:]
+    """Return the spans around and between merged ones."""
+    return np.concatenate(([_BEFORE], ends)), np.concatenate((starts, [_AFTER]))
 
 
 def _nearest(gaps: tuple[Times, Times], wanted: int, first: int, last: int) -> int | None:
@@ -78,7 +79,7 @@ def _nearest(gaps: tuple[Times, Times], wanted: int, first: int, last: int) -> i
     for place in (after - 1, after):
         if not 0 <= place < len(begins):
             continue
-        middle = int(begins[place] + (ends[place] - begins[place]) // 2)
-        if first < middle < last and (best is None or abs(middle - wanted) < abs(best - wanted)):
-            best = middle
+        nearest = int(min(max(wanted, begins[place]), ends[place]))
+        if first < nearest < last and (best is None or abs(nearest - wanted) < abs(best - wanted)):
+            best = nearest
     return best

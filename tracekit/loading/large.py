@@ -19,6 +19,7 @@ from tracekit.attention import part_tables
 from tracekit.ingest import TABLES, Frames
 from tracekit.link import Around, Linked, Survey, Tally, link_part, survey
 from tracekit.loading.cuts import cuts
+from tracekit.loading.outline import NONE
 from tracekit.loading.part import Job, Report, Split, link_and_write, split
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def plan(outlines: Sequence[Outline], rows: int) -> Plan:
     """
     found, forced = cuts(outlines, rows)
     working = np.unique(np.concatenate([one.pair("device")[0] for one in outlines]))
-    working = working[working >= 0]
+    working = working[working != NONE]
     last = np.full(len(working), _BEFORE, dtype=np.int64)
     counts = np.zeros(len(found) + 1, dtype=np.int64)
     first_ns: int | None = None

@@ -21,7 +21,7 @@ from tracekit.errors import TracekitError
 from tracekit.ingest import Problem
 from tracekit.link import clocks
 from tracekit.loading.opening import set_down, taken_up
-from tracekit.loading.processes import is_alive
+from tracekit.loading.processes import is_alive, this_machine
 from tracekit.loading.sources import Assigned, Known, ranks
 from tracekit.loading.trace import IDS, Source, TraceFiles, load_trace
 
@@ -54,10 +54,11 @@ def scratch() -> Iterator[Path]:
     """
     root = Path(tempfile.gettempdir())
     for old in root.glob(f"{_FOLDER}*"):
-        number = old.name.removeprefix(_FOLDER).split("-")[0]
-        if number.isdigit() and not is_alive(int(number)):
+        machine, _, rest = old.name.removeprefix(_FOLDER).partition("-")
+        number = rest.split("-")[0]
+        if machine == this_machine() and number.isdigit() and not is_alive(int(number)):
             shutil.rmtree(old, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-"))
+    folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{this_machine()}-{os.getpid()}-"))
     try:
         yield folder
     except (OSError, pl.exceptions.ComputeError) as error:
@@ -82,6 +83,8 @@ def make(sources: Sequence[Source], folder: Path, crew: Crew, settings: Settings
         own.mkdir()
         loaded.append(load_trace(source, trace_id, ids, own, crew, settings))
         ids = loaded[-1].ids
+        _refuse_copies(sources, loaded)
+        _ranks(sources, loaded)  # what contradicts itself is better known before the rest is loaded
     assigned = _ranks(sources, loaded)
     found = _clocks(loaded, assigned)
     rows, noted = [], []
@@ -106,9 +109,18 @@ def make(sources: Sequence[Source], folder: Path, crew: Crew, settings: Settings
 def _ranks(sources: Sequence[Source], loaded: Sequence[TraceFiles]) -> list[Assigned]:
     known = [
         Known(source.name, each.row["rank"].item(), each.row["world_size"].item())
-        for source, each in zip(sources, loaded, strict=True)
+        for source, each in zip(sources, loaded, strict=False)
     ]
     return ranks(known)
+
+
+def _refuse_copies(sources: Sequence[Source], loaded: Sequence[TraceFiles]) -> None:
+    """Raise TracekitError if the last trace is a copy of one before it, which would double all that it says."""
+    last = loaded[-1].row["source_sha256"].item()
+    for source, each in zip(sources, loaded[:-1], strict=False):
+        if each.row["source_sha256"].item() == last:
+            other = sources[len(loaded) - 1].name
+            raise TracekitError(f"{source.name} and {other} are the same trace", "give each rank's trace once")
 
 
 def _note(each: TraceFiles, rank: Assigned) -> pl.DataFrame:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     Times = NDArray[np.int64]
 
+NONE = -(2**63)
+"""What stands for no correlation, in figures that have no null."""
 SAMPLE = 256
 """Of the times of a piece's rows, every so many-th is kept."""
 
@@ -47,7 +49,7 @@ class Outline:
 
     Longer figures lie on disk: `times` is a sample of all starts; `busy` the merged spans of ops and nn.Modules;
     `forward` and `backward` the sequence numbers of such ops and their starts; `launches` and `device` the correlation
-    and start of each row that has one (of device work of all rows, -1 for none).
+    and start of each row that has one (of device work of all rows, `NONE` where it has none).
     """
 
     place: Place
@@ -111,7 +113,7 @@ def _extent(frame: pl.DataFrame) -> tuple[int, int]:
 
 
 def _correlated(rows: pl.DataFrame) -> tuple[Times, Times]:
-    return rows["correlation"].fill_null(-1).to_numpy(), rows["ts_ns"].to_numpy()
+    return rows["correlation"].fill_null(NONE).to_numpy(), rows["ts_ns"].to_numpy()
 
 
 def _busy(ops: pl.DataFrame, frames: pl.DataFrame) -> tuple[Times, Times]:

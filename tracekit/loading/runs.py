@@ -140,8 +140,10 @@ def _begins_with_gzip(content: Path | bytes) -> bool:
 
 def open_traces(path: Path, crew: Crew, settings: Settings, say: Callable[[str], None]) -> dict[str, pl.LazyFrame]:
     """Return the tables of traces, or of a captured bundle that holds none; the rest is as `open_tables` says."""
-    files = [path] if bundle.is_bundle(path) else [source.path for source in find([path])]
-    cached = cache.path_for(files, (settings.is_strict,)) if cache.limit() else None
+    found = [] if bundle.is_bundle(path) else find([path])
+    files = [source.path for source in found] or [path]
+    options = (settings.is_strict, *(source.name for source in found))  # a name may tell the rank
+    cached = cache.path_for(files, options) if cache.limit() else None
     if cached is not None and os.path.lexists(cached):
         try:
             tables = tables_in(bundle.Bundle.open(cached))
@@ -152,18 +154,12 @@ def open_traces(path: Path, crew: Crew, settings: Settings, say: Callable[[str],
             return tables
     say(f"loading {path.name}")
     crew.prepare(files, settings.whole_bytes)
-    return _load_and_cache(files, cached, say, crew, settings)
-
-
-def _load_and_cache(
-    files: list[Path], cached: Path | None, say: Callable[[str], None], crew: Crew, settings: Settings
-) -> dict[str, pl.LazyFrame]:
-    run = _run(files)
+    run = _run([path])
     with scratch() as folder:
         made = make(run.sources, folder, crew, settings)
         if cached is not None:
             try:
-                cache.store(cached, {**made.entries}, files, (settings.is_strict,))
+                cache.store(cached, {**made.entries}, files, options)
             except TracekitError as error:
                 say(f"the result can't be cached: {error}")
-        return scanned({entry: path.read_bytes() for entry, path in made.entries.items()}, run.sources[0].name)
+        return scanned({entry: path.read_bytes() for entry, path in made.entries.items()}, path.name)

@@ -45,7 +45,10 @@ if TYPE_CHECKING:
     from tracekit.loading.crew import Crew
     from tracekit.loading.settings import Settings
 
-_REFUSED = frozenset({"cut_off", "damaged_file", "lost_event", "lost_key", "repaired_event", "unreadable_event"})
+_REFUSED = frozenset(
+    {"absurd_duration", "cut_off", "damaged_file", "event_without_time", "lost_event", "lost_key", "missing_duration",
+     "negative_duration", "repaired_event", "time_beyond_int64", "unreadable_event"}
+)  # fmt: skip
 """What a strict reader does not put up with."""
 _READING = 0.6
 """About what share of the time for a large trace goes into reading it."""
