@@ -28,18 +28,15 @@
 -- where allocated_bytes is not null and ($device = '' or device = $device)
 -- order by allocated_bytes desc, sample_id
 -- limit 1
+-- ),
+-- made as (
+-- select a.op_id from allocation as a join top_sample as t on t.sample_id = a.start_sample_id
 -- )
 -- select
 -- t.device,
 -- t.allocated_bytes,
 -- t.time_ns / 1e6,
--- coalesce(
--- (
--- select o.name from allocation as a join op as o on o.op_id = a.op_id
--- where a.start_sample_id = t.sample_id
--- ),
--- 'no op'
--- )
+-- coalesce((select any_value(o.name) from op as o join made as m on m.op_id = o.op_id), 'no op')
 -- from top_sample as t
 -- '''
 --
@@ -91,8 +88,8 @@ with
             count(*) as allocations,
             sum(l.bytes)::bigint as live_bytes,
             max(l.bytes) as largest_bytes
-        from live as l
-        left join op as o using (op_id)
+        from op as o
+        right join live as l on l.op_id = o.op_id
         left join module as m on m.module_id = l.module_id
         group by all
     ),

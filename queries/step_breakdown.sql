@@ -59,7 +59,6 @@
 -- sql = "select 1 from step where number is null limit 1"
 -- ///
 with
-    has_device as (select bool_or(has_device) as yes from trace),
     interval as (
         select trace_id, device, start_ns, start_ns + dur_ns as end_ns, role, null as self_ns
         from kernel_of_any_step
@@ -71,8 +70,7 @@ with
             o.start_ns + case when o.kind = 'annotation' then 0 else o.dur_ns end as end_ns,
             o.role,
             case when o.kind = 'annotation' then 0 else o.self_ns end as self_ns
-        from op as o
-        where not (select yes from has_device)
+        from cpu_op as o
     ),
     clipped as (
         select

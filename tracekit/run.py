@@ -64,8 +64,8 @@ class Run:
         asked = catalog.question(question)
         values = asked.values(params)
         catalog.require(asked, self._store)
-        frame = self._store.ask(asked.sql, values)
-        notes = (*self._rule_notes(asked, values), *self._run_notes())
+        frame, *found = self._store.several([(asked.sql, values), *(_used(rule, values) for rule in asked.notes)])
+        notes = (*_rule_notes(asked, found), *self._run_notes())
         if not frame.height:
             notes = (Note("info", "Nothing in the run, or in the selected part of it, matches."), *notes)
         return Table(asked.name, frame, dict(asked.columns), notes)
@@ -115,13 +115,6 @@ class Run:
     def _quality_notes(self) -> tuple[Note, ...]:
         return short(self._whole)
 
-    def _rule_notes(self, asked: catalog.Question, values: Mapping[str, Any]) -> Iterable[Note]:
-        for rule in asked.notes:
-            used = {name: value for name, value in values.items() if re.search(rf"\${name}\b", rule.sql)}
-            row = self._store.ask(rule.sql, used)
-            if row.height and row.row(0)[0] is not None:
-                yield Note(rule.status, rule.text.format(*row.row(0)))
-
     def _run_notes(self) -> tuple[Note, ...]:
         """Return what every answer about this run has to say."""
         if not self._store.scalar("select bool_or(has_device) from trace"):
@@ -139,6 +132,17 @@ class Run:
         if left_out is not None and left_out >= _WORTH_SAYING:
             text = f"{100 * left_out:.1f} % of device time was launched in no recorded step"
             yield Note("warning", f"{text}: --steps leaves it out, but for what ran in a step's window.")
+
+
+def _used(rule: catalog.NoteRule, values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return a note's SQL with those parameters of its question that it speaks of."""
+    return rule.sql, {name: value for name, value in values.items() if re.search(rf"\${name}\b", rule.sql)}
+
+
+def _rule_notes(asked: catalog.Question, found: Iterable[pl.DataFrame]) -> Iterator[Note]:
+    for rule, rows in zip(asked.notes, found, strict=True):
+        if rows.height and rows.row(0)[0] is not None:
+            yield Note(rule.status, rule.text.format(*rows.row(0)))
 
 
 def open(  # noqa: A001 - the library's verb

@@ -302,6 +302,9 @@ comment on column quality.message is 'What it means, in one sentence.';
 create view kernel_of_any_step as select * from kernel;
 comment on view kernel_of_any_step is 'kernel, whatever step its work was launched in and --steps selects: for what ran in a step''s window.';
 
+create view cpu_op as select * from op where (select not bool_or(has_device) from trace);
+comment on view cpu_op is 'op where no device was recorded, else empty: what stands in for the kernels.';
+
 create view work as
 select
     k.kernel_id as work_id,
@@ -356,11 +359,11 @@ select
     o.role_confidence,
     o.role_reason,
     null::bigint as call_id
-from op as o
+from cpu_op as o
 join trace as t using (trace_id)
 left join module as m on m.module_id = o.module_id
 left join step as s on s.step_id = o.step_id
-where o.kind <> 'annotation' and (select not bool_or(has_device) from trace)
+where o.kind <> 'annotation'
 ;
 
 comment on view work is 'What questions count: the kernels of a run with their roles; where no device was recorded, the self time of CPU ops.';

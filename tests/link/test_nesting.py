@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.independent import Span, busy
-from tracekit.link.nesting import Nesting, Spans, nest, parents_of
+from tracekit.link.nesting import Spans, _nested, _swept, nearest, nest, parents_of
 
 _SPANS = st.lists(
     st.builds(lambda start, length: Span(start, start + length), st.integers(-9, 24), st.integers(0, 12)), max_size=14
 ).map(lambda spans: sorted(spans, key=lambda one: (one.start, -one.end)))
 
 
-def nested(spans: list[Span]) -> Nesting:
-    return nest([one.start for one in spans], [one.end for one in spans])
+class Nested(NamedTuple):
+    """What nests, as lists."""
+
+    parents: list[int]
+    depths: list[int]
+    self_ns: list[int]
+
+
+def columns(spans: list[Span]) -> tuple[np.ndarray, np.ndarray]:
+    return np.array([one.start for one in spans], dtype=np.int64), np.array([one.end for one in spans], dtype=np.int64)
+
+
+def nested(spans: list[Span]) -> Nested:
+    return Nested(*(column.tolist() for column in nest(*columns(spans))))
 
 
 def open_at(spans: list[Span], time: int) -> list[int]:
@@ -58,13 +72,49 @@ def test_self_times_sum_to_the_union_even_where_spans_cross(spans: list[Span]) -
     assert sum(nested(spans).self_ns) == busy(spans)
 
 
-@given(_SPANS)
+@st.composite
+def trees(draw: st.DrawFn) -> list[Span]:
+    """Return spans of which none crosses another, some of no length and some that begin or end together."""
+    spans: list[Span] = []
+    for start, length in draw(st.lists(st.tuples(st.integers(-9, 24), st.integers(0, 12)), max_size=14)):
+        one = Span(start, start + length)
+        if not any(a.start < b.start < a.end < b.end for other in spans for a, b in ((one, other), (other, one))):
+            spans.append(one)
+    return sorted(spans, key=lambda one: (one.start, -one.end))
+
+
+@given(trees(), st.integers(-9, 36), st.integers(0, 20))
 @settings(deadline=None)
-def test_crossings_are_the_children_that_end_after_their_parent(spans: list[Span]) -> None:
-    parents = nested(spans).parents
-    assert nested(spans).crossings == sum(
-        spans[index].end > spans[parent].end for index, parent in enumerate(parents) if parent >= 0
-    )
+def test_spans_that_do_not_cross_nest_without_a_sweep_as_with_one(spans: list[Span], start: int, length: int) -> None:
+    starts, ends = columns(spans)
+    assert _nested(starts, ends) is not None
+    swept = [column.tolist() for column in _swept(starts.tolist(), ends.tolist())]
+    assert list(nested(spans)) == swept
+    window = range(start, start + length)
+    inside = [one for one in spans if one.start < window.stop and one.end > window.start]
+    clipped = [Span(max(one.start, window.start), min(one.end, window.stop)) for one in inside]
+    assert list(nested(clipped)) == [column.tolist() for column in nest(*columns(inside), window)]
+
+
+def test_spans_that_cross_are_swept() -> None:
+    assert _nested(*columns([Span(0, 10), Span(5, 15)])) is None
+
+
+@given(st.lists(st.tuples(st.integers(-1, 12), st.booleans()), max_size=12))
+@settings(deadline=None)
+def test_the_nearest_chosen_one_is_found_by_climbing(rows: list[tuple[int, bool]]) -> None:
+    parents = [min(parent, len(rows) - 1) for parent, _ in rows]
+    chosen = [is_chosen for _, is_chosen in rows]
+    slow = []
+    for row in range(len(rows)):
+        for _ in range(len(rows) + 1):  # a circle has no more members than there are rows
+            if row < 0 or chosen[row]:
+                break
+            row = parents[row]
+        else:
+            row = -1
+        slow.append(row)
+    assert nearest(np.array(parents, dtype=np.int64), np.array(chosen, dtype=bool)).tolist() == slow
 
 
 def spans_of(threads: list[list[Span]]) -> tuple[Spans, list[tuple[int, Span]]]:
@@ -79,7 +129,7 @@ def spans_of(threads: list[list[Span]]) -> tuple[Spans, list[tuple[int, Span]]]:
 
 @given(_SPANS)
 def test_parents_alone_are_those_of_the_whole_nesting(spans: list[Span]) -> None:
-    assert parents_of([one.start for one in spans], [one.end for one in spans]) == nested(spans).parents
+    assert parents_of(*columns(spans)).tolist() == nested(spans).parents
 
 
 @given(
@@ -110,4 +160,4 @@ def test_a_span_is_open_at_its_start_and_closed_at_its_end() -> None:
 
 
 def test_a_child_that_ends_after_its_parent_takes_the_time_it_runs() -> None:
-    assert nest([0, 5, 12], [10, 15, 20]) == Nesting([-1, 0, 1], [0, 1, 2], [5, 7, 8], 2)
+    assert nested([Span(0, 10), Span(5, 15), Span(12, 20)]) == Nested([-1, 0, 1], [0, 1, 2], [5, 7, 8])

@@ -241,7 +241,7 @@ def thorough(store: Store) -> dict[int, Facts]:
 
 
 def _traces(store: Store) -> dict[int, Facts]:
-    rows = store.ask("select * from trace order by rank nulls first, trace_id").iter_rows(named=True)
+    rows = store.own("select * from trace order by rank nulls first, trace_id").iter_rows(named=True)
     traces: dict[int, Facts] = {row["trace_id"]: row | {"quality": [], "steps": [], "kernels": []} for row in rows}
     _collect(store, traces, "quality", "select * from quality order by all")
     return traces
@@ -256,10 +256,10 @@ def _bounds(*names: str) -> Facts:
 
 
 def _collect(store: Store, traces: dict[int, Facts], name: str, sql: str, params: Facts | None = None) -> None:
-    for row in store.ask(sql, params).iter_rows(named=True):
+    for row in store.own(sql, params).iter_rows(named=True):
         traces[row["trace_id"]][name].append(row)
 
 
 def _merge(store: Store, traces: dict[int, Facts], sql: str, params: Facts | None = None) -> None:
-    for row in store.ask(sql, params).iter_rows(named=True):
+    for row in store.own(sql, params).iter_rows(named=True):
         traces[row["trace_id"]].update(row)

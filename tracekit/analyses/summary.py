@@ -55,7 +55,7 @@ def summarize(store: Store, name: str, verdict: str) -> Table:
 
 
 def _run(store: Store, name: str) -> Iterator[Line]:
-    row = store.ask(
+    row = store.own(
         """
         select
             count(*) as traces, any_value(device_name) as device, max(dur_ns) as dur_ns,
@@ -75,7 +75,7 @@ def _trust(store: Store, verdict: str) -> Iterator[Line]:
     linked = store.scalar(
         "select coalesce(sum(dur_ns) filter (where op_id is not null), 0) / nullif(sum(dur_ns), 0) from kernel"
     )
-    sure = store.ask(
+    sure = store.own(
         """
         select role_confidence as part, sum(dur_ns)::bigint as ns from work
         where role not in ('other', 'unlinked') group by part order by ns desc, part
@@ -90,7 +90,7 @@ def _trust(store: Store, verdict: str) -> Iterator[Line]:
 
 
 def _steps(store: Store) -> Iterator[Line]:
-    row = store.ask(
+    row = store.own(
         """
         select
             count(*) filter (where not is_partial) as steps, count(*) as marked,
@@ -122,7 +122,7 @@ def _recording_cost(store: Store, recorded_ns: float) -> Iterator[Line]:
 
 
 def _padding(store: Store) -> Iterator[Line]:
-    row = store.ask(
+    row = store.own(
         """
         select
             1 - sum(useful_tokens) / nullif(sum(computed_tokens), 0) as tokens,
@@ -142,12 +142,12 @@ def _work(store: Store) -> Iterator[Line]:
         return
     has_device = store.scalar("select bool_or(has_device) from trace")
     what = "device time" if has_device else "CPU time in ops"
-    roles = store.ask("select role as part, sum(dur_ns)::bigint as ns from work group by part order by ns desc, part")
+    roles = store.own("select role as part, sum(dur_ns)::bigint as ns from work group by part order by ns desc, part")
     inside = roles.filter(pl.col("part").str.starts_with("attention."))
     yield Line("attention", _attention(store, inside, total, what), "attention_share")
     rest = roles.filter(~pl.col("part").str.starts_with("attention."))
     yield Line("the rest", _parts(rest, total) or "nothing", "kernel_attribution")
-    phases = store.ask("select phase as part, sum(dur_ns)::bigint as ns from work group by part order by ns desc, part")
+    phases = store.own("select phase as part, sum(dur_ns)::bigint as ns from work group by part order by ns desc, part")
     if phases.height > 1:
         yield Line("phases", _parts(phases, total), "attention_share")
     yield from _top(store, total, "kernels" if has_device else "ops")
@@ -166,7 +166,7 @@ def _attention(store: Store, roles: pl.DataFrame, total: int, what: str) -> str:
 
 
 def _top(store: Store, total: int, topic: str) -> Iterator[Line]:
-    rows = store.ask(
+    rows = store.own(
         """
         select name, sum(dur_ns)::bigint as ns, count(*) as calls from work
         group by name order by ns desc, name limit 3
@@ -189,7 +189,7 @@ def _short(name: str, most: int = 80) -> str:
 
 
 def _device(store: Store) -> Iterator[Line]:
-    rows = store.ask(
+    rows = store.own(
         """
         with reached as (
             select
@@ -214,7 +214,7 @@ def _device(store: Store) -> Iterator[Line]:
 
 
 def _memory(store: Store) -> Iterator[Line]:
-    rows = store.ask(
+    rows = store.own(
         """
         select
             device, max(allocated_bytes) as peak, max(reserved_bytes) as reserved,

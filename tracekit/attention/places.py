@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from tracekit.attention.knowledge import load, meaning_of, place_of_function, place_of_module
+from tracekit.link import nearest
 
 if TYPE_CHECKING:
     import polars as pl
+    from numpy.typing import NDArray
 
 
 class Place(NamedTuple):
@@ -51,25 +55,30 @@ def enter(around: Place, place: str | None, scope: tuple[str, int], reason: str)
 
 def places_of_frames(frames: pl.DataFrame) -> list[Place]:
     """Return for each Python frame the place inside it; frames are numbered from 0 and sorted by start."""
-    names, parents = frames["name"].to_list(), frames["parent_id"].to_list()
-    silent = {name for name in set(names) if not name.startswith(_MODULE) and place_of_function(name) is None}
-    found: list[Place | None] = [None] * len(names)
-    for row, parent in enumerate(parents):
-        if parent is None:
-            around: Place | None = NOWHERE
-        else:
-            around = found[parent]
-        if around is not None:  # parents mostly come first
-            found[row] = around if names[row] in silent else _into_frame(around, names[row], row)
-            continue
-        chain = [row]
-        while (above := parents[chain[-1]]) is not None and found[above] is None and above not in chain:
-            chain.append(above)
+    at, places = _telling_frames(frames)
+    return [NOWHERE if row < 0 else places[row] for row in at.tolist()]
+
+
+def _telling_frames(frames: pl.DataFrame) -> tuple[NDArray[np.int64], dict[int, Place]]:
+    """Return for each frame the innermost frame around it that marks a place, or -1, and the places inside those."""
+    names = frames["name"]
+    telling = [name for name in names.unique() if name.startswith(_MODULE) or place_of_function(name) is not None]
+    chosen = names.is_in(telling).to_numpy()
+    parents = frames["parent_id"].fill_null(-1).to_numpy()
+    at = nearest(parents, chosen)
+    rows = np.flatnonzero(chosen)
+    outer = dict(zip(rows.tolist(), np.where(parents[rows] < 0, -1, at[parents[rows]]).tolist(), strict=True))
+    said = dict(zip(rows.tolist(), names.gather(rows).to_list(), strict=True))
+    found = {-1: NOWHERE}
+    for row in outer:
+        chain = []
+        current = row
+        while current not in found and current not in chain:  # parents mostly come first
+            chain.append(current)
+            current = outer[current]
         for member in reversed(chain):
-            above = parents[member]
-            outer = (found[above] or NOWHERE) if above is not None else NOWHERE
-            found[member] = _into_frame(outer, names[member], member)
-    return [place or NOWHERE for place in found]
+            found[member] = _into_frame(found.get(outer[member], NOWHERE), said[member], member)
+    return at, found
 
 
 _MODULE = "nn.Module: "
@@ -101,11 +110,12 @@ def places_of_ops(ops: pl.DataFrame, frames: pl.DataFrame) -> list[Place]:
 
     A backward op is where its forward op was.
     """
-    in_frame = places_of_frames(frames)
+    in_frame, places = _telling_frames(frames)
     found: list[Place] = []
     names = ops["name"].to_list()
     marks = {name: place for name in set(names) if (place := meaning_of(name).place) not in _TRANSPARENT}
     frame_ids = ops["frame_id"].to_list()
+    at = in_frame.tolist()
     columns = (names, ops["parent_id"].to_list(), frame_ids, ops["forward_op_id"].to_list())
     for row, (name, parent, frame_id, forward) in enumerate(zip(*columns, strict=True)):
         if forward is not None:
@@ -113,7 +123,7 @@ def places_of_ops(ops: pl.DataFrame, frames: pl.DataFrame) -> list[Place]:
         else:
             around = found[parent] if parent is not None else NOWHERE
             if frame_id is not None and (parent is None or frame_id != frame_ids[parent]):
-                inside = in_frame[frame_id]
+                inside = places[at[frame_id]]
                 around = around if inside.name is None and around.name is not None else inside
         found.append(enter(around, marks[name], ("op", row), f"op {name}") if name in marks else around)
     return found

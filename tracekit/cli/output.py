@@ -9,7 +9,9 @@ import os
 import secrets
 import shutil
 import sys
+import threading
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
@@ -35,6 +37,11 @@ def say(line: str) -> None:
     """Write one line to stderr, if somebody is watching."""
     if _is_terminal(sys.stderr):
         click.echo(line, err=True)
+
+
+def get_ready() -> None:
+    """Begin to import what shows an answer, so that it is there when the engine is done."""
+    threading.Thread(target=import_module, args=("tracekit.render.text",), daemon=True).start()
 
 
 def give_up(fault: TracekitError) -> NoReturn:

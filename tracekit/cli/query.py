@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tracekit.cli import options
-from tracekit.cli.output import check, emit, give_up, put, say
+from tracekit.cli.output import check, emit, get_ready, give_up, put, say
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def query(
         loading() as how,
         tracekit.open(run, steps=steps, ranks=ranks, phases=phases, limits=limits, say=say, **how) as opened,
     ):
+        get_ready()
         if question is None:
             table = opened.questions()
         elif _is_sql(question):

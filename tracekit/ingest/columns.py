@@ -7,11 +7,11 @@ that can't be held (an integer above int64, a negative duration) is set aside an
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from itertools import repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
 from tracekit.ingest import events as shape
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from msgspec import Raw
+    from numpy.typing import NDArray
 
     from tracekit.ingest.decode import Finding, Rows
 
@@ -178,19 +179,32 @@ def _nanoseconds(raws: list[Raw]) -> pl.Series:
     """
     if not raws:
         return pl.Series(dtype=pl.Int64)
-    joined = SEPARATOR.join(raws)
-    with suppress(pl.exceptions.InvalidOperationError):  # some of it is no such number
-        if b"." not in joined:
-            micros = _split(joined).cast(pl.Int64)
-            return micros.set(micros.abs() > _LATEST_NS // 1000, None) * 1000
-        if joined.count(b".") == len(_THREE_DECIMALS.findall(joined)) == len(raws):
-            return _as_time(_split(joined.replace(b".", b"")).cast(pl.Int64))
+    if (plain := _plain(SEPARATOR.join(raws))) is not None:
+        numbers, decimals = plain
+        scale = 1 if decimals else 1000
+        return pl.Series(numbers).set(pl.Series(numbers > _LATEST_NS // scale), None) * scale
     text = _texts(raws).str.strip_chars('"').str.strip_chars()
     micros = text.cast(pl.Decimal(22, 6), strict=False)
     return _as_time((micros * 1000).round(0).cast(pl.Int64, strict=False))
 
 
-_THREE_DECIMALS = re.compile(rb"\.[0-9]{3}(?![^\x1e])")
+def _plain(joined: bytes) -> tuple[NDArray[np.int64], int] | None:
+    """Return the digits of each number as an integer, and how many are decimals; None if not all are so plain.
+
+    Plain numbers have no sign, all three decimals or all none, and at most eighteen digits.
+    """
+    text = np.frombuffer(joined, dtype=np.uint8)
+    ends = np.append(np.flatnonzero(text == ord(SEPARATOR)), len(text))
+    points = np.flatnonzero(text == ord("."))
+    if len(points) and not (len(points) == len(ends) and bool((ends - points == 4).all())):
+        return None
+    digits = np.diff(ends, prepend=-1) - (2 if len(points) else 1)
+    if digits.min() < 1 or digits.max() > 18:
+        return None
+    if np.count_nonzero((text >= ord("0")) & (text <= ord("9"))) != digits.sum():
+        return None
+    whole = joined.replace(b".", b"") if len(points) else joined
+    return np.fromstring(whole, dtype=np.int64, sep=SEPARATOR.decode()), 3 if len(points) else 0
 
 
 def _as_time(nanos: pl.Series) -> pl.Series:

@@ -16,6 +16,7 @@ from tracekit.link.collectives import collectives
 from tracekit.link.launches import as_other, link_kernels, link_launches, split_runtime
 from tracekit.link.linked import Around, Linked, Trace
 from tracekit.link.memory import lifetimes, odd_lifetimes, place_memory
+from tracekit.link.nesting import nearest
 from tracekit.link.ops import find_modules, nest_frames, nest_ops, number, number_threads, owners, spans_of
 from tracekit.link.phases import add_phases, finish_steps, inherit_modules, steps_of, working_steps
 from tracekit.link.problems import Tally, noticed, tally
@@ -37,6 +38,7 @@ __all__ = [
     "lifetimes",
     "link",
     "link_part",
+    "nearest",
     "noticed",
     "odd_lifetimes",
     "survey",

@@ -1,7 +1,7 @@
 """Intervals on one thread: which contains which, and who was innermost when.
 
-Owns the sweep over sorted intervals, in plain Python because it is as fast as a vectorised one, and the questions
-that can be answered without one. It knows nothing of what the intervals are.
+Owns nesting, in whole columns where every interval ends within its parent and by a sweep where some cross, and who
+was innermost when. It knows nothing of what the intervals are.
 """
 
 from __future__ import annotations
@@ -13,37 +13,86 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
 
     Indexes = NDArray[np.int64]
-    Nester = Callable[[Sequence[int], Sequence[int]], "Nesting"]
+    Nester = Callable[[Indexes, Indexes], "Nesting"]
 
 
 class Nesting(NamedTuple):
     """For each interval: the index of its parent (-1 at the top), its depth, and its self time in ns."""
 
-    parents: list[int]
-    depths: list[int]
-    self_ns: list[int]
-    crossings: int
+    parents: Indexes
+    depths: Indexes
+    self_ns: Indexes
 
 
-def nest(starts: Sequence[int], ends: Sequence[int], window: range | None = None) -> Nesting:
+def nest(starts: Indexes, ends: Indexes, window: range | None = None) -> Nesting:
     """Nest intervals sorted by (start, -end): a parent is the innermost one open when its child starts.
 
     Self time is the time during which an interval is the innermost one open, so that self times sum to the
-    union of all intervals exactly, even where a child ends after its parent (counted in `crossings`). With a
-    window, intervals that reach beyond it count as far as they lie within.
+    union of all intervals exactly, even where a child ends after its parent. With a window, intervals that reach
+    beyond it count as far as they lie within.
+    """
+    if window is not None:
+        known = np.iinfo(np.int64)
+        starts = np.maximum(starts, max(window.start, known.min))
+        ends = np.minimum(ends, min(window.stop, known.max))
+    if (proper := _nested(starts, ends)) is None:
+        return _swept(starts.tolist(), ends.tolist())
+    parents, depths = proper
+    self_ns = np.maximum(ends - starts, 0)
+    inner = parents >= 0
+    np.subtract.at(self_ns, parents[inner], self_ns[inner].copy())
+    return Nesting(parents, depths, self_ns)
+
+
+def parents_of(starts: Indexes, ends: Indexes) -> Indexes:
+    """Return the parents that `nest` finds, and nothing else."""
+    if (proper := _nested(starts, ends)) is not None:
+        return proper[0]
+    found = []
+    stack: list[int] = []
+    shut = ends.tolist()
+    for index, start in enumerate(starts.tolist()):
+        while stack and shut[stack[-1]] <= start:
+            stack.pop()
+        found.append(stack[-1] if stack else -1)
+        stack.append(index)
+    return np.array(found, dtype=np.int64)
+
+
+def _nested(starts: Indexes, ends: Indexes) -> tuple[Indexes, Indexes] | None:
+    """Return parents and depths of sorted intervals, or None if one ends after its parent.
+
+    As many are open when one starts as began before it, less those that have ended; if those are a chain, the last
+    to begin at the depth above it is its parent. That they are a chain is seen by every interval ending within.
     """
     count = len(starts)
-    if window is not None and count and (starts[0] < window.start or max(ends) > window.stop):
-        starts = [max(start, window.start) for start in starts]
-        ends = [min(end, window.stop) for end in ends]
+    places = np.arange(count)
+    lasts = ends > starts  # what takes no time contains nothing
+    depths = np.cumsum(lasts) - lasts - np.searchsorted(np.sort(ends[lasts]), starts, side="right")
+    inner = depths > 0
+    known = np.sort(depths[lasts] * count + places[lasts])
+    wanted = (depths[inner] - 1) * count + places[inner]
+    at = np.searchsorted(known, wanted) - 1
+    parents = np.full(count, -1, dtype=np.int64)
+    if len(wanted):
+        found = known[np.maximum(at, 0)]
+        above = found % count
+        if not bool(((at >= 0) & (found // count == wanted // count) & (ends[inner] <= ends[above])).all()):
+            return None
+        parents[inner] = above
+    return parents, depths
+
+
+def _swept(starts: list[int], ends: list[int]) -> Nesting:
+    count = len(starts)
     parents, depths, self_ns = [-1] * count, [0] * count, [0] * count
     stack: list[int] = []
-    cursor, crossings = (starts[0] if count else 0), 0
+    cursor = starts[0] if count else 0
     for index in range(count):
         start = starts[index]
         while stack and ends[stack[-1]] <= start:
@@ -55,7 +104,6 @@ def nest(starts: Sequence[int], ends: Sequence[int], window: range | None = None
             top = stack[-1]
             parents[index], depths[index] = top, len(stack)
             self_ns[top] += start - cursor
-            crossings += ends[index] > ends[top]
         cursor = start
         stack.append(index)
     while stack:
@@ -63,18 +111,22 @@ def nest(starts: Sequence[int], ends: Sequence[int], window: range | None = None
         if ends[closing] > cursor:
             self_ns[closing] += ends[closing] - cursor
             cursor = ends[closing]
-    return Nesting(parents, depths, self_ns, crossings)
+    return Nesting(*(np.array(column, dtype=np.int64) for column in (parents, depths, self_ns)))
 
 
-def parents_of(starts: Sequence[int], ends: Sequence[int]) -> list[int]:
-    """Return the parents that `nest` finds, and nothing else."""
-    found = []
-    stack: list[int] = []
-    for index, start in enumerate(starts):
-        while stack and ends[stack[-1]] <= start:
-            stack.pop()
-        found.append(stack[-1] if stack else -1)
-        stack.append(index)
+def nearest(parents: Indexes, chosen: NDArray[np.bool_]) -> Indexes:
+    """Return for each of some things the first chosen one among itself, its parent, its parent's and so on, or -1.
+
+    `parents` need not come first, and may run in a circle.
+    """
+    found = np.where(chosen, np.arange(len(parents)), parents)
+    for _ in range(len(parents).bit_length()):  # each turn looks twice as far
+        at = np.flatnonzero(found >= 0)
+        at = at[~chosen[found[at]]]
+        if not len(at):
+            return found
+        found[at] = found[found[at]]
+    found[(found >= 0) & ~chosen[found]] = -1
     return found
 
 
@@ -106,10 +158,10 @@ class Spans:
         parents = np.empty(len(rows), dtype=np.int64)
         nestings = []
         for one, other in first.values():
-            each = starts[one:other].tolist(), ends[one:other].tolist()
+            each = starts[one:other], ends[one:other]
             if make is not None:
                 nestings.append(make(*each))
-            found = np.array(nestings[-1].parents if make else parents_of(*each), dtype=np.int64)
+            found = nestings[-1].parents if make else parents_of(*each)
             parents[one:other] = np.where(found < 0, -1, found + one)
         return cls(rows, first, starts, ends, parents, tuple(nestings))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.link.nesting import Spans, nest
+from tracekit.link.nesting import Spans, nearest, nest
 
 if TYPE_CHECKING:
     from tracekit.link.nesting import Nester
@@ -105,24 +105,27 @@ def find_modules(frames: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
     A module's parent is the module around its first call, and its path the classes from the root down.
     """
-    names, parents = frames["name"].to_list(), frames["parent_id"].to_list()
-    around: list[int | None] = [None] * len(names)
+    names = frames["name"]
+    matches = {name: match for name in names.unique() if (match := _MODULE.fullmatch(name))}
+    chosen = names.is_in(list(matches)).to_numpy()
+    parents = frames["parent_id"].fill_null(-1).to_numpy()
+    around = nearest(parents, chosen)
+    calls = np.flatnonzero(chosen)
+    outer = np.where(parents[calls] < 0, -1, around[parents[calls]])
+    module_of: dict[int, int] = {-1: -1}
     ids: dict[str, int] = {}
     rows: list[tuple[int, str, int | None, str, int | None, str]] = []
-    for row in _parents_first(parents):
-        parent = parents[row]
-        outer = around[parent] if parent is not None else None
-        match = _MODULE.fullmatch(names[row]) if names[row].startswith("nn.Module: ") else None
-        if match is None:
-            around[row] = outer
-            continue
+    for row, above in _parents_first(dict(zip(calls.tolist(), outer.tolist(), strict=True))):
+        match = matches[names[row]]
         label = names[row].removeprefix("nn.Module: ")
         if label not in ids:
             ids[label] = len(rows)
-            path = f"{rows[outer][3]}/{label}" if outer is not None else label
+            parent = module_of[above]
+            path = f"{rows[parent][3]}/{label}" if parent >= 0 else label
             instance = match["instance"]
-            rows.append((ids[label], match["class_name"], int(instance) if instance else None, path, outer, label))
-        around[row] = ids[label]
+            own = (match["class_name"], int(instance) if instance else None, path, parent if parent >= 0 else None)
+            rows.append((ids[label], *own, label))
+        module_of[row] = ids[label]
     modules = pl.DataFrame(
         rows,
         orient="row",
@@ -135,19 +138,26 @@ def find_modules(frames: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
             "label": pl.String,
         },
     )
-    return modules, frames.with_columns(pl.Series("module_id", around, pl.Int64))
+    inside = np.full(frames.height + 1, -1, dtype=np.int64)  # the last one is for -1: no module
+    inside[calls] = [module_of[row] for row in calls.tolist()]
+    found = pl.Series("module_id", inside[around], pl.Int64)
+    return modules, frames.with_columns(found.set(found < 0, None))
 
 
-def _parents_first(parents: list[int | None]) -> list[int]:
-    """Return row numbers so that every parent comes before its children; a cycle's rows are cut loose."""
-    order: list[int] = []
-    placed = [False] * len(parents)
-    for row in range(len(parents)):
+def _parents_first(parents: dict[int, int]) -> list[tuple[int, int]]:
+    """Return rows with their parents, -1 for none, every parent before its children; a circle is cut loose."""
+    order: list[tuple[int, int]] = []
+    placed = {-1}
+    for row in parents:
         chain = []
-        current: int | None = row
-        while current is not None and not placed[current]:
-            placed[current] = True
+        current = row
+        while current not in placed:
+            placed.add(current)
             chain.append(current)
             current = parents[current]
-        order.extend(reversed(chain))
+        if chain:
+            cut_loose = current in chain
+            order.extend(
+                (one, -1 if cut_loose and place == 0 else parents[one]) for place, one in enumerate(reversed(chain))
+            )
     return order

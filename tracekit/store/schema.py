@@ -84,6 +84,9 @@ def comment_statements() -> str:
 
 
 def _copied_comments() -> str:
-    """Return the statements by which a view that only widens a table takes over its columns' comments."""
-    found = re.findall(r"^comment on column kernel\..*;$", text(), re.MULTILINE)
-    return "\n".join(found).replace("comment on column kernel.", "comment on column kernel_of_any_step.")
+    """Return the statements by which a view of some rows of a table takes over its columns' comments."""
+    found = []
+    for table, name in (("kernel", "kernel_of_any_step"), ("op", "cpu_op")):
+        own = re.findall(rf"^comment on column {table}\..*;$", text(), re.MULTILINE)
+        found += [line.replace(f"comment on column {table}.", f"comment on column {name}.") for line in own]
+    return "\n".join(found)

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    Answer = tuple[duckdb.DuckDBPyConnection, Callable[[], pl.DataFrame]]
+    """A connection, and what gives rows by it."""
+
 SHUT = (
     # What these hold by default tells of the machine: its user's name, its proxy's password, where it stands.
     "set secret_directory = ''",
@@ -77,21 +80,23 @@ def memory_bytes(memory: str) -> int:
     return int(float(match[1]) * _UNIT_BYTES[match[2]]) if match else 0
 
 
-def held(con: duckdb.DuckDBPyConnection, limits: Limits, answer: Callable[[], pl.DataFrame]) -> pl.DataFrame:
-    """Return what `answer` gives, held to its limits, in a thread of its own: this one watches, and hears Ctrl-C.
+def held(limits: Limits, answers: Sequence[Answer]) -> list[pl.DataFrame]:
+    """Return what each of some answers gives, all side by side in threads: this one watches, and hears Ctrl-C.
 
-    The engine is interrupted from when its time is over until it obeys, and given up, once, where it does not.
+    Each has a connection of its own. The engine is interrupted from when the time is over until it obeys, and given
+    up, once, where it does not.
     """
     end, most = time.monotonic() + limits.seconds, _peak_bytes() + 2 * memory_bytes(limits.memory) + _SLACK_BYTES
     is_given_up = is_broken = False
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(answer)
-        while not asked.done():
+    with ThreadPoolExecutor(len(answers)) as pool:
+        asked = [pool.submit(answer) for _, answer in answers]
+        while not all(one.done() for one in asked):
             try:
-                wait([asked], min(_WATCH_SECONDS, limits.seconds))
+                wait(asked, min(_WATCH_SECONDS, limits.seconds))
                 late, is_huge = time.monotonic() - end, _peak_bytes() > most
                 if late > 0:
-                    con.interrupt()
+                    for con, _ in answers:
+                        con.interrupt()
                 if not is_given_up and (is_huge or late > _GRACE_SECONDS):
                     is_given_up = True
                     limits.give_up(too_much_memory(limits) if is_huge else _too_much_time(limits))
@@ -99,7 +104,7 @@ def held(con: duckdb.DuckDBPyConnection, limits: Limits, answer: Callable[[], pl
                 is_broken, end = True, min(end, time.monotonic())
     if is_broken:
         raise KeyboardInterrupt
-    return asked.result()
+    return [one.result() for one in asked]
 
 
 def _peak_bytes() -> int:
