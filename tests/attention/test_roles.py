@@ -154,10 +154,13 @@ def test_each_call_of_an_attention_has_its_own_order() -> None:
     assert [role for role, _ in roles(once, once)] == ["attention.qkv_proj", "attention.core", "attention.out_proj"] * 2
 
 
-def test_without_modules_a_core_is_known_and_the_projections_are_not() -> None:
-    assert roles(linear(), sdpa(), linear()) == [
-        ("other", "inferred"), ("attention.core", "certain"), ("other", "inferred")
-    ]  # fmt: skip
+def test_without_modules_a_core_is_known_and_the_projections_are_inferred() -> None:
+    assert roles(linear(), sdpa(), linear(), linear()) == [
+        ("attention.qkv_proj", "inferred"),
+        ("attention.core", "certain"),
+        ("attention.out_proj", "inferred"),
+        ("other", "inferred"),
+    ]
 
 
 def test_a_naive_attention_is_scores_softmax_and_values() -> None:

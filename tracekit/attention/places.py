@@ -116,14 +116,15 @@ def places_of_ops(ops: pl.DataFrame, frames: pl.DataFrame) -> list[Place]:
     marks = {name: place for name in set(names) if (place := meaning_of(name).place) not in _TRANSPARENT}
     frame_ids = ops["frame_id"].to_list()
     at = in_frame.tolist()
-    columns = (names, ops["parent_id"].to_list(), frame_ids, ops["forward_op_id"].to_list())
+    forwards = ops["forward_op_id"].to_list()
+    columns = (names, ops["parent_id"].to_list(), frame_ids, forwards)
     for row, (name, parent, frame_id, forward) in enumerate(zip(*columns, strict=True)):
-        if forward is not None:
+        if forward is not None and (parent is None or forwards[parent] != forward):
             around = found[forward]
         else:
             around = found[parent] if parent is not None else NOWHERE
-            if frame_id is not None and (parent is None or frame_id != frame_ids[parent]):
-                inside = places[at[frame_id]]
-                around = around if inside.name is None and around.name is not None else inside
+        if forward is None and frame_id is not None and (parent is None or frame_id != frame_ids[parent]):
+            inside = places[at[frame_id]]
+            around = around if inside.name is None and around.name is not None else inside
         found.append(enter(around, marks[name], ("op", row), f"op {name}") if name in marks else around)
     return found

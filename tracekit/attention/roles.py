@@ -13,9 +13,12 @@ import polars as pl
 
 from tracekit.attention.knowledge import Family, family_of, load, meaning_of
 from tracekit.attention.places import NOWHERE, Place, places_of_ops
+from tracekit.attention.sequences import UNSAID, found_in_kernels, found_in_ops
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tracekit.attention.order import Finding
 
 Confidence = Literal["certain", "likely", "inferred"]
 _ALWAYS = {"attention": "attention.core", "comm": "comm"}
@@ -62,20 +65,40 @@ def op_meanings(ops: pl.DataFrame, frames: pl.DataFrame) -> OpMeanings:
     """Give every op an action, a place and a role. Ops and frames are numbered from 0 in order of start."""
     places = places_of_ops(ops, frames)
     actions = _actions(ops)
-    phases = ops["phase"].to_list()
-    ordered = _by_order(phases, actions, places)
+    ordered = _by_order(ops["phase"].to_list(), actions, places)
+    found = OpMeanings(actions, places, *_op_roles(ops, actions, places, ordered, {}))
+    if told := found_in_ops(ops, [role.name for role in found.roles]):
+        return OpMeanings(actions, places, *_op_roles(ops, actions, places, ordered, _inferred(told)))
+    return found
+
+
+def _inferred(told: Mapping[int, Finding]) -> dict[int, Role]:
+    """Return as roles what order tells, of which few differ."""
+    known = {finding: Role(finding.role, "inferred", finding.reason) for finding in set(told.values())}
+    return {row: known[finding] for row, finding in told.items()}
+
+
+def _op_roles(
+    ops: pl.DataFrame,
+    actions: Sequence[str | None],
+    places: Sequence[Place],
+    ordered: Mapping[int, Role],
+    told: Mapping[int, Role],
+) -> tuple[list[Role], list[int]]:
+    """Return the roles and the states of ops; what order tells counts where nothing else says anything."""
     roles: list[Role] = []
     states: list[int] = []
     decided: dict[tuple[int, str | None, str, str], Role] = {}  # places live on in the list, so their ids are theirs
     inherited: dict[tuple[int, int], Role] = {}
     numbers: dict[tuple[object, ...], int] = {}
-    for row, (name, place, action, phase, forward) in enumerate(
-        zip(ops["name"].to_list(), places, actions, phases, ops["forward_op_id"].to_list(), strict=True)
-    ):
+    columns = (ops[name].to_list() for name in ("name", "phase", "forward_op_id"))
+    for row, (place, action, name, phase, forward) in enumerate(zip(places, actions, *columns, strict=True)):
         key = (id(place), action, name, phase)
         role = ordered.get(row) or decided.get(key)
         if role is None:
             role = decided[key] = decide(place, action, name, phase)
+        if row in told and role.name in UNSAID:
+            role = told[row]
         if forward is not None:
             origin = roles[forward]
             pair = (id(origin), id(role))
@@ -85,7 +108,7 @@ def op_meanings(ops: pl.DataFrame, frames: pl.DataFrame) -> OpMeanings:
                 role = inherited[pair]
         roles.append(role)
         states.append(numbers.setdefault((key, id(role)), len(numbers)))
-    return OpMeanings(actions, places, roles, states)
+    return roles, states
 
 
 def _backward_of(origin: Role, own: Role) -> Role:
@@ -200,6 +223,8 @@ def kernel_roles(kernels: pl.DataFrame, ops: pl.DataFrame, meanings: OpMeanings)
             op_id = op_ids[len(roles)]
             role = decided[key] = _kernel_role(families[key[0]], op_id, op_names, op_phases, meanings)
         roles.append(role)
+    told = _inferred(found_in_kernels(kernels, [role.name for role in roles]))
+    roles = [told.get(row, role) for row, role in enumerate(roles)] if told else roles
     shown = {name: family.name if family else None for name, family in families.items()}
     family = pl.Series("family", [shown[name] for name in names], dtype=pl.String)
     return pl.DataFrame([family]).hstack(_columns(roles))

@@ -14,6 +14,13 @@ from tracekit.cli import options
 @click.argument("traces", nargs=-1, required=True, type=click.Path())
 @click.option("-o", "--output", required=True, type=click.Path(dir_okay=False), help="The bundle to write, RUN.tkb.")
 @click.option("--keep-raw", is_flag=True, help="Put the traces themselves into the bundle too, compressed.")
+@click.option(
+    "--graph-capture",
+    "captures",
+    multiple=True,
+    type=click.Path(),
+    help="A trace in which graphs were captured that TRACES replay: names their kernels.",
+)
 @options.reading
 @click.option("--force", is_flag=True, help="Replace an output that exists.")
 def load(
@@ -21,6 +28,7 @@ def load(
     output: str,
     *,
     keep_raw: bool,
+    captures: tuple[str, ...],
     strict: bool,
     trust_archive: bool,
     workers: int,
@@ -37,7 +45,12 @@ def load(
 
     started = time.perf_counter()
     with shown() as progress:
-        settings = Settings(is_strict=strict, trust_archive=trust_archive, progress=progress)
+        settings = Settings(
+            is_strict=strict,
+            trust_archive=trust_archive,
+            progress=progress,
+            graph_captures=tuple(map(Path, captures)),
+        )
         done = load_traces(traces, output, keep_raw=keep_raw, overwrite=force, workers=workers, settings=settings)
     seconds = time.perf_counter() - started
     size = Path(output).stat().st_size

@@ -10,6 +10,7 @@ import hashlib
 
 from tracekit.ingest.container import Stream, opened, read_file, unpack
 from tracekit.ingest.cut import PIECE_BYTES, Cutter, Piece
+from tracekit.ingest.demangle import readable
 from tracekit.ingest.dialect import recording
 from tracekit.ingest.events import TABLES, Events, Frames, Problem, Recording
 from tracekit.ingest.kineto import Counts, Decoded, assembled, decoded, finish
@@ -34,6 +35,7 @@ __all__ = [
     "problems",
     "read_bytes",
     "read_file",
+    "readable",
     "recording",
 ]
 

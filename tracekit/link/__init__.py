@@ -13,6 +13,7 @@ import polars as pl
 
 from tracekit.ingest import Problem
 from tracekit.link.collectives import collectives
+from tracekit.link.graphs import captured_work
 from tracekit.link.launches import as_other, link_kernels, link_launches, split_runtime
 from tracekit.link.linked import Around, Linked, Trace
 from tracekit.link.memory import lifetimes, odd_lifetimes, place_memory
@@ -33,6 +34,7 @@ __all__ = [
     "Survey",
     "Tally",
     "Trace",
+    "captured_work",
     "finish_steps",
     "glance",
     "lifetimes",
@@ -87,7 +89,7 @@ def link_part(events: Frames, known: Survey, around: Around | None = None, early
     ops, op_spans, crossings = nest_ops(ops, window)
     ops = ops.with_columns(owners(ops, frame_spans, "frame_id")).drop("thread")
     ops = ops.join(frames.select("frame_id", "module_id"), on="frame_id", how="left", maintain_order="left")
-    ops = inherit_modules(add_phases(ops))
+    ops = inherit_modules(add_phases(ops, frames))
     ops = ops.with_columns(steps_of(ops, known.steps))
     launches, calls = split_runtime(runtime, events.device, early)
     launches = link_launches(launches, ops, op_spans, frame_spans)

@@ -11,7 +11,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+import numpy as np
 import polars as pl
+
+from tracekit.link.nesting import nearest
 
 
 @cache
@@ -33,26 +36,66 @@ def kind_of(name: str, *, is_annotation: bool) -> str:
     return found or ("annotation" if is_annotation else "op")
 
 
-def add_phases(ops: pl.DataFrame) -> pl.DataFrame:
-    """Add `kind`, `phase` and `forward_op_id` to nested ops.
+def add_phases(ops: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
+    """Add `kind`, `phase` and `forward_op_id` to nested ops, of which each knows the Python frame that it ran in.
 
     A backward op's forward op is the last one outside backward to start with its sequence number: that op made
-    the autograd node (wrappers before it carry the same number). Ops inside a backward op inherit it.
+    the autograd node (wrappers before it carry the same number). Ops inside a backward op inherit it. What a
+    backward op computes anew of the forward pass (activation checkpointing) is a phase of its own.
     """
     names, parents = ops["name"].to_list(), ops["parent_id"].to_list()
-    phases: list[str] = []
-    started = {name: phase_of(name) for name in set(names)}
-    for name, parent in zip(names, parents, strict=True):
-        phases.append(started[name] or (phases[parent] if parent is not None else "forward"))
     flags = ops["is_annotation"].to_list()
     known = {(name, flag): kind_of(name, is_annotation=flag) for name, flag in set(zip(names, flags, strict=True))}
     kinds = [known[pair] for pair in zip(names, flags, strict=True)]
+    phases = _phases(names, parents, _recomputed(ops, kinds, frames))
     forward = _forward_ops(ops["sequence_number"].to_list(), parents, kinds, phases)
     return ops.with_columns(
         pl.Series("kind", kinds, pl.String),
         pl.Series("phase", phases, pl.String),
         pl.Series("forward_op_id", forward, pl.Int64),
     )
+
+
+def _phases(names: list[str], parents: list[int | None], recomputed: set[int]) -> list[str]:
+    started = {name: phase_of(name) for name in set(names)}
+    phases: list[str] = []
+    for row, (name, parent) in enumerate(zip(names, parents, strict=True)):
+        phase = started[name] or (phases[parent] if parent is not None else "forward")
+        phases.append("recompute" if phase == "backward" and row in recomputed and not started[name] else phase)
+    return phases
+
+
+def _recomputed(ops: pl.DataFrame, kinds: list[str], frames: pl.DataFrame) -> set[int]:
+    """Return the ops that run again what the forward pass ran, if they lie in a backward op.
+
+    The Python frame around them says so or, where none was recorded, an op among them that no derivative calls.
+    """
+    pattern = rules()["recompute"]["frame"]
+    names = frames["name"]
+    chosen = names.is_in([name for name in names.unique() if re.fullmatch(pattern, name)]).to_numpy()
+    found: set[int] = set()
+    if chosen.any():
+        inside = np.flatnonzero(nearest(frames["parent_id"].fill_null(-1).to_numpy(), chosen) >= 0)
+        found = set(ops.filter(pl.col("frame_id").is_in(inside.tolist()))["op_id"].to_list())
+    return found | _recomputed_without_frames(ops, kinds)
+
+
+def _recomputed_without_frames(ops: pl.DataFrame, kinds: list[str]) -> set[int]:
+    """Return what lies in an autograd node before its last layer op: derivatives call none, so it is run again."""
+    layers = set(rules()["recompute"]["layers"])
+    made = pl.col("name").is_in(list(layers)) & pl.col("sequence_number").is_not_null() & pl.col("frame_id").is_null()
+    candidates = ops.filter(made & (pl.col("fwd_thread_id") == 0))
+    if candidates.is_empty() or "autograd" not in kinds:
+        return set()
+    parents, starts = ops["parent_id"].to_list(), ops["start_ns"].to_list()
+    ends: dict[int, int] = {}
+    for row, end in candidates.select("op_id", pl.col("start_ns") + pl.col("dur_ns")).iter_rows():
+        node = parents[row]
+        while node is not None and kinds[node] != "autograd":
+            node = parents[node]
+        if node is not None:
+            ends[node] = max(ends.get(node, end), end)
+    return {row for row, parent in enumerate(parents) if parent in ends and starts[row] < ends[parent]}
 
 
 def _forward_ops(

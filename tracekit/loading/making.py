@@ -20,6 +20,7 @@ from tracekit.attention import tables as meaning
 from tracekit.errors import TracekitError
 from tracekit.ingest import Problem
 from tracekit.link import clocks
+from tracekit.loading.captured import captures_of, put_names
 from tracekit.loading.opening import set_down, taken_up
 from tracekit.loading.processes import is_alive, this_machine
 from tracekit.loading.sources import Assigned, Known, ranks
@@ -78,10 +79,13 @@ def make(sources: Sequence[Source], folder: Path, crew: Crew, settings: Settings
     """Load the traces of a run and write its tables to `folder`. Raises TracekitError if one of them is not fit."""
     ids = dict.fromkeys(IDS, 0)
     loaded: list[TraceFiles] = []
+    captures = [capture for path in settings.graph_captures for capture in captures_of(path)]
     for trace_id, source in enumerate(sources):
         own = folder / str(trace_id)
         own.mkdir()
         loaded.append(load_trace(source, trace_id, ids, own, crew, settings))
+        if captures:
+            put_names(loaded[-1], captures)
         ids = loaded[-1].ids
         _refuse_copies(sources, loaded)
         _ranks(sources, loaded)  # what contradicts itself is better known before the rest is loaded

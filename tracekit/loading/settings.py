@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 WHOLE_BYTES = 2**27
 """Traces of up to so much text are read at once, in one process: a pool would cost more than it saves."""
@@ -22,7 +23,8 @@ class Settings:
     """How to load: refuse what must be repaired, believe archives of any ratio, and where to say how far it is.
 
     `whole_bytes` and `part_rows` are the sizes up to which traces are read at once, and of the parts of larger ones;
-    `progress` hears the name of a trace and the share of it that is done.
+    `progress` hears the name of a trace and the share of it that is done. `graph_captures` are traces in which graphs
+    were captured that the traces replay.
     """
 
     is_strict: bool = False
@@ -30,3 +32,4 @@ class Settings:
     whole_bytes: int = WHOLE_BYTES
     part_rows: int = PART_ROWS
     progress: Callable[[str, float], None] = lambda _name, _share: None
+    graph_captures: tuple[Path, ...] = ()

@@ -1,0 +1,139 @@
+"""Names for the kernels that a graph replays: those of the calls that were captured into it, by their position.
+
+Owns which capture a replay is of, and what a replayed kernel takes over. A replay that no capture fits keeps what it
+has, and is counted.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+import polars as pl
+
+from tracekit.attention.knowledge import family_of
+from tracekit.attention.sequences import UNSAID
+from tracekit.attention.tables import part_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracekit.link import Trace
+
+_TAKEN = ("op_name", "phase", "role", "role_confidence", "role_reason")
+
+
+class Call(NamedTuple):
+    """A captured call: the kind of its work, the kernel's name, empty if the call does not say it, and its meaning."""
+
+    kind: str
+    name: str
+    module: str | None
+    op_name: str | None
+    phase: str
+    role: str
+    role_confidence: str
+    role_reason: str
+
+
+class Capture(NamedTuple):
+    """The calls of one capture, in their order, and the modules around them: class, instance and path by label."""
+
+    calls: tuple[Call, ...]
+    modules: pl.DataFrame
+
+
+class Named(NamedTuple):
+    """Kernels of which some took over what a capture says, how many replays did, and how many fit none."""
+
+    kernels: pl.DataFrame
+    replays: int
+    unmatched: int
+
+
+def capture_of(linked: Trace) -> Capture:
+    """Return a capture of a trace whose device work are the captured calls, as `captured_work` gives them."""
+    kernels = part_tables(linked)["kernel"].sort("start_ns", "correlation")
+    labels = linked.modules.select("module_id", pl.col("path").alias("module"))
+    rows = kernels.join(labels, on="module_id", how="left", maintain_order="left")
+    return Capture(tuple(Call(*row) for row in rows.select(*Call._fields).iter_rows()), linked.modules)
+
+
+def named(kernels: pl.DataFrame, captures: Sequence[Capture], module_ids: dict[str, int]) -> Named:
+    """Give the kernels that launches replay what the capture of their graph says, by position.
+
+    `module_ids` are the ids of modules by path. A launch of several pieces of work is a replay.
+    """
+    rows = kernels.with_row_index("row").filter(pl.col("launch_id").is_not_null())
+    rows = rows.sort("start_ns", "kernel_id").group_by("launch_id", maintain_order=True).agg("row", "kind", "name")
+    rows = rows.filter(pl.col("row").list.len() > 1)
+    taken: dict[int, tuple[object, ...]] = {}
+    unmatched = 0
+    for places, kinds, names in rows.select("row", "kind", "name").iter_rows():
+        calls = _calls_of(list(zip(kinds, names, strict=True)), captures)
+        unmatched += calls is None
+        taken.update(zip(places, (_as_taken(call, module_ids) for call in calls or ()), strict=False))
+    return Named(_with(kernels, taken), rows.height - unmatched, unmatched)
+
+
+def _as_taken(call: Call, module_ids: dict[str, int]) -> tuple[object, ...]:
+    confidence = "inferred" if not call.name else "likely" if call.role_confidence == "certain" else None
+    sure = confidence or call.role_confidence
+    module = None if call.module is None else module_ids[call.module]
+    return (call.op_name, call.phase, call.role, sure, f"graph capture: {call.role_reason}", module)
+
+
+def _calls_of(work: list[tuple[str, str]], captures: Sequence[Capture]) -> Sequence[Call] | None:
+    """Return the captured calls of replayed work, in the order of the work, or None if no capture fits.
+
+    Branches of a graph may run in another order than they were captured in: of kernels of one name the first replayed
+    is the first captured. Without names only the order of kinds can be compared, and one capture alone may fit.
+    """
+    fitting = [found for capture in captures if (found := _in_order(work, capture.calls)) is not None]
+    if not fitting or (len(fitting) > 1 and len({tuple(call.role for call in found) for found in fitting}) > 1):
+        return None
+    return fitting[0]
+
+
+def _in_order(work: list[tuple[str, str]], calls: Sequence[Call]) -> list[Call] | None:
+    if len(work) != len(calls):
+        return None
+    if any(not call.name for call in calls if call.kind == "kernel"):
+        return list(calls) if all(map(_may_be, work, calls)) else None
+    by_key = defaultdict(list)
+    for call in calls:
+        by_key[_key(call.kind, call.name)].append(call)
+    waiting = {key: iter(each) for key, each in by_key.items()}
+    found = [next(waiting.get(_key(kind, name), iter(())), None) for kind, name in work]
+    return None if None in found else [call for call in found if call is not None]
+
+
+def _may_be(work: tuple[str, str], call: Call) -> bool:
+    """Tell whether a piece of work can be that of a call which does not name it: an attention is one in both."""
+    kind, name = work
+    family = family_of(name)
+    known = family is not None and family.action == "attention"
+    return kind == call.kind and (not known or call.role.startswith("attention."))
+
+
+def _key(kind: str, name: str) -> tuple[str, str]:
+    return (kind, name if kind == "kernel" else "")
+
+
+def _with(kernels: pl.DataFrame, taken: dict[int, tuple[object, ...]]) -> pl.DataFrame:
+    """Return kernels with what some of them took over; a role that says nothing replaces none."""
+    if not taken:
+        return kernels
+    names = (*_TAKEN, "module_id")
+    schema = {"row": pl.UInt32} | {f"new_{name}": kernels.schema[name] for name in names}
+    new = pl.DataFrame([(row, *values) for row, values in taken.items()], schema=schema, orient="row")
+    joined = kernels.with_row_index("row").join(new, on="row", how="left", maintain_order="left")
+    says = pl.col("new_role").is_not_null() & ~pl.col("new_role").is_in(list(UNSAID))
+    by_role = {name for name in _TAKEN if name.startswith("role")}
+    return joined.with_columns(
+        pl.when(says if name in by_role else pl.col(f"new_{name}").is_not_null())
+        .then(pl.col(f"new_{name}"))
+        .otherwise(pl.col(name))
+        .alias(name)
+        for name in names
+    ).select(kernels.columns)

@@ -1,0 +1,93 @@
+"""Captures of graphs that are given beside a trace: read, and put to the kernels that the trace's graphs replay.
+
+Owns the reading of capture traces, which are small enough to be linked at once, and the files of the tables that
+change: kernels, modules and what was noticed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.attention import tables as meaning
+from tracekit.attention.captures import Capture, capture_of, named
+from tracekit.errors import TracekitError
+from tracekit.ingest import Problem, read_bytes
+from tracekit.link import captured_work, link
+from tracekit.loading.opening import set_down, taken_up
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tracekit.loading.trace import TraceFiles
+
+
+def captures_of(path: Path) -> list[Capture]:
+    """Return the captures in a trace. Raises TracekitError if it is no trace, or holds no capture."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise TracekitError(
+            f"{path} can't be read ({error.strerror})", "check the path given as --graph-capture"
+        ) from error
+    events = read_bytes(data, str(path))
+    found = captured_work(events)
+    if not found:
+        problem = f"{path} holds no capture of a graph"
+        raise TracekitError(problem, "record the steps in which graphs are captured, as torch.cuda.graph does")
+    return [capture_of(link(replace(events, device=work))) for work in found]
+
+
+def put_names(loaded: TraceFiles, captures: Sequence[Capture]) -> None:
+    """Give a loaded trace's replayed kernels what captures say of them; its files, ids and quality change."""
+    module_ids = _add_modules(loaded, captures)
+    replays = unmatched = 0
+    for place, path in enumerate(loaded.tables.get("kernel", [])):
+        done = named(taken_up(path), captures, module_ids)
+        replays, unmatched = replays + done.replays, unmatched + done.unmatched
+        loaded.tables["kernel"][place] = path.with_suffix(".named.parquet")
+        set_down(done.kernels, loaded.tables["kernel"][place])
+    rows = [_noticed(replays, unmatched)]
+    loaded.quality = pl.concat(
+        [loaded.quality, meaning.with_trace_id(meaning.quality(rows), loaded.row["trace_id"].item())]
+    )
+
+
+def _noticed(replays: int, unmatched: int) -> Problem:
+    if not replays and not unmatched:
+        words = "The trace replays no graph: the captures that were given name nothing."
+        return Problem("graph_capture_mismatch", "warn", 1, words)
+    if unmatched:
+        words = (
+            f"Graph replays, of {replays + unmatched}, that fit none of the captures that were given: "
+            "their kernels have the roles that names and order tell."
+        )
+        return Problem("graph_capture_mismatch", "warn", unmatched, words)
+    words = "Graph replays whose kernels have op, module and role of the capture that was given, by position."
+    return Problem("graph_capture_used", "info", replays, words)
+
+
+def _add_modules(loaded: TraceFiles, captures: Sequence[Capture]) -> dict[str, int]:
+    """Add the captures' modules to the trace's, and return the ids of all by path."""
+    paths = loaded.tables.get("module", [])
+    known = pl.concat([taken_up(path) for path in paths])
+    ids: dict[str, int] = dict(known.select("path", "module_id").iter_rows())
+    added = []
+    for capture in captures:
+        own = dict(capture.modules.select("module_id", "path").iter_rows())
+        for row in meaning.with_kinds(capture.modules).sort("module_id").iter_rows(named=True):
+            if row["path"] in ids:
+                continue
+            ids[row["path"]] = loaded.ids["module"]
+            loaded.ids["module"] += 1
+            parent = None if row["parent_id"] is None else ids[own[row["parent_id"]]]
+            added.append(row | {"module_id": ids[row["path"]], "parent_id": parent})
+    if added:
+        rows = pl.DataFrame(added, schema_overrides=known.schema).with_columns(trace_id=loaded.row["trace_id"].item())
+        path = loaded.folder / "module.captured.parquet"
+        set_down(pl.concat([known, rows.select(pl.col(name).cast(kind) for name, kind in known.schema.items())]), path)
+        loaded.tables["module"] = [path]
+    return ids
