@@ -29,7 +29,7 @@ def test_a_question_is_answered_on_stdout(tracekit: Callable[..., Said], trace: 
     assert said.code == 0
     assert said.out == snapshot("""\
 kernel,family,role,calls,total_ns,share_frac,cumulative_frac,mean_ns,p50_ns,p99_ns,max_ns
-gemm,gemm,other,2,600000,0.6,0.6,300000.0,200000,400000,400000
+gemm,gemm,attention.out_proj,2,600000,0.6,0.6,300000.0,200000,400000,400000
 """)
     assert said.err.splitlines()[-1] == (
         "warning: 10.0 % of device time has no op in the trace (see unlinked_kernels): "
