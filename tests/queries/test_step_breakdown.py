@@ -30,7 +30,7 @@ def test_a_window_is_busy_and_idle_time_and_each_role_has_its_part() -> None:
     assert csv(table) == snapshot("""\
 rank,step,is_cold,device,window_ns,busy_ns,idle_ns,idle_frac,role,role_ns,role_frac
 -,1,false,0,100000,40000,60000,0.6,attention.core,30000,0.75
--,1,false,0,100000,40000,60000,0.6,other,10000,0.25
+-,1,false,0,100000,40000,60000,0.6,attention.out_proj,10000,0.25
 """)
     assert notes(table) == ""
 
@@ -210,10 +210,10 @@ def events_of(borders: Sequence[int], pieces: Iterable[Drawn]) -> list[Event]:
     for number, piece in enumerate(pieces, 1):
         at = number / 100
         events += [
-            op(SDPA if piece.is_attention else "aten::mm", at, 0.009),
+            op(SDPA if piece.is_attention else "aten::mul", at, 0.009),
             launch(at + 0.002, number, duration=0.001),
         ]
-        name = FLASH if piece.is_attention else "gemm"
+        name = FLASH if piece.is_attention else "product"
         events.append(kernel(name, piece.start, piece.length, number, device=piece.device, stream=piece.stream))
     return events
 
