@@ -6,6 +6,8 @@ kernels that a graph replays. All that it says is inferred, and it says nothing 
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.attention.cores import cores_of
@@ -212,7 +214,7 @@ class _Reader:
                 follows = role in {"attention.out_proj", "mlp", "comm"} and (follows or role != "comm")
                 continue
             shapes = unit.shapes[:2]
-            is_sum = unit.name.startswith("aten::add") and len(shapes) == 2 and shapes[0] == shapes[1]
+            is_sum = len(shapes) == 2 and shapes[0] == shapes[1] and is_sum_of_rows(unit.name)
             if follows and is_sum and shapes[0] and shapes[0][-1] in self.hidden and not unit.is_backward:
                 self._mark(place, "residual", "a sum as wide as the rows between blocks, after one of their two parts")
             follows = follows and not is_sum and unit.action in load("order")["before_sum"]["actions"]
@@ -290,6 +292,12 @@ class _Reader:
 
     def _mark(self, place: int, role: str, reason: str) -> None:
         self.found.setdefault(place, Finding(role, reason))
+
+
+@cache
+def is_sum_of_rows(name: str) -> bool:
+    """Return whether an op of this name adds tensors and does nothing else."""
+    return re.fullmatch(load("order")["sum"]["pattern"], name) is not None
 
 
 def _narrow(up: Product | None, down: Product | None, *, has_activation: bool) -> bool:

@@ -114,17 +114,18 @@ def places_of_ops(ops: pl.DataFrame, frames: pl.DataFrame) -> list[Place]:
     found: list[Place] = []
     names = ops["name"].to_list()
     marks = {name: place for name in set(names) if (place := meaning_of(name).place) not in _TRANSPARENT}
-    frame_ids = ops["frame_id"].to_list()
     at = in_frame.tolist()
+    telling = [None if frame is None else at[frame] for frame in ops["frame_id"].to_list()]
     forwards = ops["forward_op_id"].to_list()
-    columns = (names, ops["parent_id"].to_list(), frame_ids, forwards)
-    for row, (name, parent, frame_id, forward) in enumerate(zip(*columns, strict=True)):
+    columns = (names, ops["parent_id"].to_list(), telling, forwards)
+    for row, (name, parent, frame, forward) in enumerate(zip(*columns, strict=True)):
         if forward is not None and (parent is None or forwards[parent] != forward):
             around = found[forward]
         else:
             around = found[parent] if parent is not None else NOWHERE
-        if forward is None and frame_id is not None and (parent is None or frame_id != frame_ids[parent]):
-            inside = places[at[frame_id]]
+        # Frames that mark nothing new leave an op in the op around it.
+        if forward is None and frame is not None and (parent is None or frame != telling[parent]):
+            inside = places[frame]
             around = around if inside.name is None and around.name is not None else inside
         found.append(enter(around, marks[name], ("op", row), f"op {name}") if name in marks else around)
     return found

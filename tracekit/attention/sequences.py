@@ -14,7 +14,7 @@ import polars as pl
 
 from tracekit.attention.cores import Unit
 from tracekit.attention.knowledge import family_of, meaning_of
-from tracekit.attention.order import read
+from tracekit.attention.order import is_sum_of_rows, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -65,7 +65,7 @@ def _units(
         if action is None or phases[row] == "optimizer":
             continue
         unit_of[row] = row
-        shapes = shapes_of(dims[row]) if dims[row] and (action in _SIZED or name.startswith("aten::add")) else ()
+        shapes = shapes_of(dims[row]) if dims[row] and (action in _SIZED or is_sum_of_rows(name)) else ()
         known = None if roles[row] in UNSAID else roles[row]
         units.append(Unit(row, name, action, known, shapes, phases[row] == "backward"))
     return units, unit_of
