@@ -78,6 +78,11 @@ def part_tables(linked: Linked) -> dict[str, pl.DataFrame]:
     }
 
 
+def has_module_rows(modules: pl.DataFrame) -> bool:
+    """Return whether modules were recorded as such, and not told by the file and line of their code."""
+    return bool((~modules["class_name"].str.contains(":", literal=True)).any())
+
+
 def with_kinds(modules: pl.DataFrame) -> pl.DataFrame:
     """Return modules as their table has them, with what their class is."""
     kinds = [place_of_module(name) for name in modules["class_name"].to_list()]
@@ -123,7 +128,7 @@ def _trace(linked: Trace, facts: Facts) -> pl.DataFrame:
         has_device=linked.kernels.height > 0,
         has_shapes=linked.ops["input_dims"].is_not_null().any(),
         has_stacks=linked.frames.height > 0,
-        has_modules=linked.modules.height > 0,
+        has_modules=has_module_rows(linked.modules),
         has_memory=linked.memory_samples.height > 0,
     )
 

@@ -32,6 +32,7 @@ class Survey:
     dur_ns: int
     steps: pl.DataFrame
     has_ops: bool
+    has_modules: bool
     external_ids_hold: bool
     first_launch_ns: int | None
     first_correlation: int | None
@@ -46,6 +47,7 @@ class Glance:
     last_ns: int
     marks: pl.DataFrame
     has_ops: bool
+    has_modules: bool
     external_ids: int
     repeated_ids: int
 
@@ -69,6 +71,7 @@ def glance(frames: Mapping[str, pl.DataFrame]) -> Glance:
         last or 0,
         marks,
         not ops["is_annotation"].all(),
+        bool(frames["frames"]["name"].str.starts_with("nn.Module: ").any()),
         int(both["known"].sum()),
         int(both["same"].sum() or 0),
     )
@@ -88,6 +91,7 @@ def survey(glances: Iterable[Glance], first_launch: tuple[int | None, int | None
         last - origin if any(first is not None for first in firsts) else 0,
         number_steps(pl.concat([one.marks for one in glances]), origin, last - origin),
         any(one.has_ops for one in glances),
+        any(one.has_modules for one in glances),
         external_ids(known, sum(one.repeated_ids for one in glances)) == "op",
         None if time is None else time - origin,
         correlation,

@@ -147,7 +147,8 @@ def link_parts(
     tables = part_tables(spanning)
     labels: dict[str, int] = {}
     for one in outlines:
-        labels |= {label: min(time, labels.get(label, time)) for label, time in one.labels.items()}
+        own = one.labels[not chosen.survey.has_modules]
+        labels |= {label: min(time, labels.get(label, time)) for label, time in own.items()}
     order = sorted(labels, key=lambda label: (labels[label], label))
     modules = {label: first_ids["module"] + place for place, label in enumerate(order)}
     jobs = _jobs(chosen, outlines, splits, spanning, folder, trace_id, first_ids, modules)

@@ -256,7 +256,7 @@ class _Closing:
             has_device=linking.tally.kernels > 0,
             has_shapes=bool(shapes or any(report.has_shapes for report in linking.reports)),
             has_stacks=stacks > 0,
-            has_modules=linking.modules.height > 0,
+            has_modules=meaning.has_module_rows(linking.modules),
             has_memory=samples > 0,
         )
 
