@@ -45,9 +45,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Outline:
-    """A piece of a trace in a few figures; `labels` gives the first call of each module, in ns as its rows count them:
-    of those that are told by file, and of those that are not.
+    """A piece of a trace in a few figures.
 
+    `labels` gives the first call of each module, in ns as its rows count them, of those told by file and of others.
     Longer figures lie on disk: `times` is a sample of all starts; `busy` the merged spans of ops and nn.Modules;
     `forward` and `backward` the sequence numbers of such ops and their starts; `launches` and `device` the correlation
     and start of each row that has one (of device work of all rows, `NONE` where it has none).
