@@ -190,7 +190,7 @@ def _in_parts(
         settings.progress(stream.name, _READING + (1 - _READING) * share)
 
     first = {name: ids["memory_sample" if name == "sample" else name] for name in (*COUNTED, "module", "step")}
-    linking = link_parts(outlines, folder, trace_id, first, crew, settings.part_rows, done)
+    linking = link_parts(outlines, folder, said, trace_id, first, crew, settings.part_rows, done)
     closing = _Closing(linking, source.facts, trace_id, ids, folder)
     return closing.files(said, list(problems(found)))
 
@@ -241,7 +241,10 @@ class _Closing:
 
     def _forced(self) -> Iterator[Problem]:
         if forced := self._linking.plan.forced:
-            words = "Places where a long trace was cut for linking although something was open: links across are lost."
+            words = (
+                "Places where a long trace had to be cut for linking while a backward was awaited: the backward of "
+                f"{self._linking.plan.lost:,} forward ops, at most, has neither its forward op nor its module."
+            )
             yield Problem("cut_for_linking", "warn", forced, words)
 
     def _row(self, said: Recording, samples: int) -> pl.DataFrame:
