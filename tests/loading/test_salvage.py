@@ -209,6 +209,9 @@ def test_a_packed_trace_whose_tail_is_lost_is_read_up_to_there(samples: dict[str
         assert_same(tables, {name: expected[name] for name in tables})
         assert noticed(tables)["damaged_file"] == 1
         assert tables["trace"]["truncated"].item()
+        from_bytes = tables_of((tmp_path / "t.json.gz").read_bytes(), "t.json.gz")
+        for name, rows in tables.items():
+            assert_frame_equal(from_bytes[name], rows)
         with pytest.raises(TracekitError, match="its gzip data ends too early") as caught:
             load(tmp_path / "t.json.gz", tmp_path / "s.tkb", settings=Settings(is_strict=True))
         assert "without --strict" in caught.value.remedy

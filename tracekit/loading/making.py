@@ -50,9 +50,9 @@ class Made:
 def scratch() -> Iterator[Path]:
     """Give a folder for the time of loading; those that killed processes left behind are deleted too.
 
-    Raises TracekitError if there is no room in it; TMPDIR says where it lies.
+    Raises TracekitError if there is no room in it, or if TMPDIR, which says where it lies, is no folder to write to.
     """
-    root = Path(tempfile.gettempdir())
+    root = _root()
     for old in root.glob(f"{_FOLDER}*"):
         machine, _, rest = old.name.removeprefix(_FOLDER).partition("-")
         number = rest.split("-")[0]
@@ -67,6 +67,14 @@ def scratch() -> Iterator[Path]:
         raise TracekitError(f"no space left in {root}", "make room, or set TMPDIR to a folder with more") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _root() -> Path:
+    """Return the folder for temporary files; Python takes another one in silence where TMPDIR is none."""
+    wanted = os.environ.get("TMPDIR")
+    if wanted and not (Path(wanted).is_dir() and os.access(wanted, os.W_OK | os.X_OK)):
+        raise TracekitError(f"TMPDIR is {wanted}, not a folder that can be written to", "make it, or unset TMPDIR")
+    return Path(tempfile.gettempdir())
 
 
 def is_full(error: BaseException) -> bool:
