@@ -72,13 +72,16 @@ class Decoded:
     counts: Counts
 
 
-def decoded(piece: Piece) -> Decoded:
-    """Return what a piece of text holds. Raises nothing: what can't be read is counted."""
-    rows = decode(piece.text, piece.start)
+def decoded(piece: Piece, *, is_strict: bool = False) -> Decoded:
+    """Return what a piece of text holds. Raises nothing: what can't be read is counted.
+
+    A reader who `is_strict` looks at all of the text for keys that events repeat, else only at samples.
+    """
+    rows = decode(piece.text, piece.start, is_strict=is_strict)
     try:
         frames = frames_of(rows)
     except NoTimeError:
-        rows = decode(piece.text, piece.start, is_odd=True)
+        rows = decode(piece.text, piece.start, is_odd=True, is_strict=is_strict)
         frames = frames_of(rows, is_odd=True)
     timed = [frame["ts_ns"] for name, frame in frames.items() if name != "other" and frame.height]
     counts = Counts(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -102,7 +103,7 @@ def load_trace(
             return _at_once(source, cutter, stream, first, trace_id, ids, folder, settings)
         where = source.content if stream.is_plain and isinstance(source.content, Path) else None
         jobs = ((folder, number, _told_of(piece, where)) for number, piece in enumerate(chain(first, pieces)))
-        outlines = list(crew.each(set_down, jobs))
+        outlines = list(crew.each(partial(set_down, is_strict=settings.is_strict), jobs))
     return _in_parts(source, cutter, stream, outlines, trace_id, ids, folder, crew, settings)
 
 
@@ -143,7 +144,7 @@ def _at_once(
     folder: Path,
     settings: Settings,
 ) -> TraceFiles:
-    parts = [decoded(piece) for piece in pieces]
+    parts = [decoded(piece, is_strict=settings.is_strict) for piece in pieces]
     found, said = _checked(cutter, stream, sum((part.counts for part in parts), Counts()), settings)
     linked = link(assembled(parts, said, problems(found)))
     tables = give_meaning(linked, source.facts, trace_id)
