@@ -99,7 +99,7 @@ def test_a_folder_for_temporary_files_that_does_not_exist_is_refused(
 
 def test_the_library_refuses_a_folder_for_a_bundle_too(trace: Path, folder: Path) -> None:
     for output in ("", folder):
-        with pytest.raises(TracekitError, match=r" is a folder: name a file to write, such as run\.tkb$"):
+        with pytest.raises(TracekitError, match=r" is a folder, not a file: name one to write, such as run\.tkb$"):
             load(trace, output, overwrite=True)
 
 

@@ -23,7 +23,7 @@ from tracekit.link import clocks
 from tracekit.loading.opening import set_down, taken_up
 from tracekit.loading.processes import is_alive, this_machine
 from tracekit.loading.sources import Assigned, Known, ranks
-from tracekit.loading.trace import IDS, Source, TraceFiles, load_trace
+from tracekit.loading.trace import IDS, REFUSED, Source, TraceFiles, load_trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ _FOLDER = "tracekit-load-"
 
 @dataclass(frozen=True)
 class Made:
-    """A run's tables: the files of a bundle's entries, and what to say of them: events, device work, warnings."""
+    """A run's tables: the files of a bundle's entries, and what to say of them: events, device work, and how much is to be warned of."""
 
     entries: Mapping[str, Path]
     traces: int
@@ -110,7 +110,7 @@ def make(sources: Sequence[Source], folder: Path, crew: Crew, settings: Settings
         len(loaded),
         sum(each.row["events"].item() for each in loaded),
         sum(each.kernels for each in loaded),
-        quality.filter(pl.col("severity") != "info").height,
+        quality.filter((pl.col("severity") != "info") | pl.col("check_name").is_in(REFUSED)).height,
     )
 
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tracekit.loading.crew import Crew
     from tracekit.loading.settings import Settings
 
-_REFUSED = frozenset(
+REFUSED = frozenset(
     {"absurd_duration", "cut_off", "damaged_file", "event_without_time", "lost_event", "lost_key", "missing_duration",
      "negative_duration", "repaired_event", "time_beyond_int64", "unreadable_event"}
 )  # fmt: skip
@@ -128,7 +128,7 @@ def _checked(cutter: Cutter, stream: Stream, counts: Counts, settings: Settings)
     said = recording(cutter, found, Path(stream.name).name, stream.sha256)
     if settings.is_strict:
         for problem in problems(found):
-            if problem.check_name in _REFUSED:
+            if problem.check_name in REFUSED:
                 at = "" if problem.first_offset is None else f" (first at byte {problem.first_offset:,})"
                 raise TracekitError(f"{stream.name}: {problem.message.rstrip('.')}{at}", "load it without --strict")
     return found, said
