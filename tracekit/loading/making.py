@@ -37,7 +37,7 @@ _FOLDER = "tracekit-load-"
 
 @dataclass(frozen=True)
 class Made:
-    """A run's tables: the files of a bundle's entries, and what to say of them: events, device work, and how much is to be warned of."""
+    """A run's tables: the files of a bundle's entries, and what to say of them: events, device work, warnings."""
 
     entries: Mapping[str, Path]
     traces: int
