@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _DOCS = {
     "topic": "What the line is about.",
     "finding": "What was found.",
-    "ask": "The question that says more.",
+    "ask": "The question that says more, or the command.",
 }
 _MOST_PARTS = 7
 _SMALLEST_SHARE = 0.0005
@@ -71,7 +71,7 @@ def _run(store: Store, name: str) -> Iterator[Line]:
 
 
 def _trust(store: Store, verdict: str) -> Iterator[Line]:
-    yield Line("trust", verdict, "trace_quality")
+    yield Line("trust", verdict, "tracekit doctor")
     linked = store.scalar(
         "select coalesce(sum(dur_ns) filter (where op_id is not null), 0) / nullif(sum(dur_ns), 0) from kernel"
     )

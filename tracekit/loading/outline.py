@@ -74,15 +74,18 @@ class Outline:
             return found
 
 
-def set_down(folder: Path, number: int, piece: Piece | tuple[Path, int, int]) -> Outline:
-    """Read a piece of text, given as such or as a place in a file, write its rows to `folder` and outline them."""
+def set_down(folder: Path, number: int, piece: Piece | tuple[Path, int, int], *, is_strict: bool = False) -> Outline:
+    """Read a piece of text, given as such or as a place in a file, write its rows to `folder` and outline them.
+
+    `is_strict` is for `decoded`.
+    """
     if isinstance(piece, Piece):
-        found = decoded(piece)
+        found = decoded(piece, is_strict=is_strict)
     else:
         path, start, length = piece
         with path.open("rb") as file:
             file.seek(start)
-            found = decoded(Piece(start, file.read(length)))
+            found = decoded(Piece(start, file.read(length)), is_strict=is_strict)
     frames = found.frames
     for kind, frame in frames.items():
         if frame.height:

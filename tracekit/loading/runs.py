@@ -55,6 +55,8 @@ def load(
     given: Sequence[Path], output: Path, crew: Crew, settings: Settings, *, keep_raw: bool, overwrite: bool
 ) -> Made:
     """Load what `tracekit.loading.load` is given; the rest is as there."""
+    if os.path.isdir(output):  # noqa: PTH112 - Path's own fails for names that are too long
+        raise TracekitError(f"{output} is a folder, not a file", "name one to write, such as run.tkb")
     if os.path.lexists(output) and not overwrite:
         raise TracekitError(f"{output} exists", "choose another name, or give --force to replace it")
     run = _run(given)
