@@ -22,7 +22,7 @@ QUERIES = FOLDER.parents[1] / "queries"
 NAMES = catalog.names()
 RELATIONS = {relation.name: {column.name for column in relation.columns} for relation in schema()}
 COLUMNS = [column for relation in schema() for column in relation.columns]
-NUMBERED = {"rank", "step", "device", "stream", "layer", "count"}
+NUMBERED = {"rank", "step", "device", "stream", "layer", "depth", "count"}
 """Whole numbers that name or count something by themselves; any other without a unit is a plural noun."""
 
 
