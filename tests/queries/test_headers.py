@@ -9,7 +9,7 @@ from typing import get_args
 import polars as pl
 import pytest
 
-from tests.build import PROCESS, THREAD, Event, document, frame, kernel, launch, op, step
+from tests.build import PROCESS, THREAD, Event, document, event, frame, kernel, launch, op, step
 from tracekit import catalog
 from tracekit.loading import tables_of
 from tracekit.run import Run
@@ -36,6 +36,7 @@ def everything() -> list[Event]:
         kernel("gemm", 40, 20, 1),
         step(2, 100, 100),
         kernel("mystery", 150, 10, 99),
+        event("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 170, 10, pid=0, tid=7, args={"device": 0, "stream": 7}),
         _allocator(30, 512, 512),
         _allocator(60, -512, 0),
     ]
