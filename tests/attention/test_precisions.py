@@ -74,7 +74,10 @@ def test_the_column_is_in_the_order_of_the_names() -> None:
 
 
 def test_kernels_have_it_in_their_table() -> None:
-    events: list[Event] = [*work("volta_sgemm_32x128_tt", 20, 10, 1, op_name="aten::mm"), *work("x", 50, 5, 2, op_name="y")]
+    events: list[Event] = [
+        *work("volta_sgemm_32x128_tt", 20, 10, 1, op_name="aten::mm"),
+        *work("x", 50, 5, 2, op_name="y"),
+    ]
     assert tables(events)["kernel"].select("name", "compute_dtype").rows() == [
         ("volta_sgemm_32x128_tt", "float32"),
         ("x", None),

@@ -38,7 +38,7 @@ layer,phase,role,layers,calls,total_ns,attention_frac,share_frac,certain_frac,li
 -,forward,attention.core,2,2,80000,0.6666666666666666,0.4,1.0,0.0,0.0
 -,forward,attention.qkv_proj,2,2,40000,0.3333333333333333,0.2,0.0,1.0,0.0
 """)
-    assert notes(table) == snapshot('exact: Attention takes 60.0 % of the time of all work: 0.120 ms.\n')
+    assert notes(table) == snapshot("exact: Attention takes 60.0 % of the time of all work: 0.120 ms.\n")
 
 
 def test_by_layer_each_attention_module_has_its_own_rows_in_order() -> None:

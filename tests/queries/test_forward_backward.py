@@ -58,7 +58,9 @@ module_class,role,forward_ns,backward_ns,recompute_ns,backward_frac,recompute_fr
 LlamaMLP,-,20000,50000,0,2.5,-,0.875,1,1,0
 LlamaRMSNorm,-,10000,0,0,-,-,0.125,1,0,0
 """)
-    assert notes(table) == snapshot('exact: 33.3 % of the time of all work is in other phases (optimizer, other) and not here.\n')
+    assert notes(table) == snapshot(
+        "exact: 33.3 % of the time of all work is in other phases (optimizer, other) and not here.\n"
+    )
 
 
 def test_recomputation_is_counted_by_itself() -> None:
@@ -90,7 +92,9 @@ def test_inference_has_no_ratio_and_a_note_says_why() -> None:
 module_class,forward_ns,backward_ns,backward_frac
 LlamaMLP,30000,0,-
 """)
-    assert notes(table) == snapshot("info: No backward work was recorded, as in inference: backward_frac is null and can't be derived.\n")
+    assert notes(table) == snapshot(
+        "info: No backward work was recorded, as in inference: backward_frac is null and can't be derived.\n"
+    )
 
 
 def test_a_backward_pass_alone_has_no_ratio_either() -> None:

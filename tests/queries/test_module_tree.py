@@ -44,7 +44,7 @@ Net,1,1,75000,5000,1.0,4,1,Net
     LlamaAttention,3,2,30000,30000,0.4,2,2,Net/Block/LlamaAttention
     LlamaMLP,3,1,40000,40000,0.5333333333333333,1,1,Net/Block/LlamaMLP
 """)
-    assert notes(table) == snapshot('exact: 100.0 % of the time of all work ran in a recorded module.\n')
+    assert notes(table) == snapshot("exact: 100.0 % of the time of all work ran in a recorded module.\n")
 
 
 def test_each_module_has_a_row_where_they_are_not_folded() -> None:

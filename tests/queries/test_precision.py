@@ -65,7 +65,7 @@ finding,family,compute_dtype,input_dtypes,op,calls,total_ns,share_frac,kernel
 upcast,cublas_gemm,float32,bfloat16,aten::mm,1,20000,0.2,ampere_sgemm_128x128_tn
 -,cublas_gemm,bfloat16,bfloat16,aten::mm,1,70000,0.7,ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn
 """)
-    assert notes(table) == snapshot('info: Products whose names tell their format take 90.0 % of device time.\n')
+    assert notes(table) == snapshot("info: Products whose names tell their format take 90.0 % of device time.\n")
 
 
 def test_all_shows_other_work_too_and_the_shares_are_the_same() -> None:
