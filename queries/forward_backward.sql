@@ -68,7 +68,8 @@
 --
 -- [[notes]]
 -- status = "info"
--- text = "{0:.1f} % of the backward time has no module: its forward op is not known."
+-- text = """{0:.1f} % of the backward time has no module: its forward op ran in none, or is not
+-- known."""
 -- sql = '''
 -- select 100.0 * sum(dur_ns) filter (where module_id is null) / sum(dur_ns) as share
 -- from work

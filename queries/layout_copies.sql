@@ -214,7 +214,12 @@ with
         select
             t.role,
             case
-                when t.kind = 'memcpy' and regexp_matches(t.name, 'HtoD|DtoH|HostTo|ToHost')
+                when
+                    t.kind = 'memcpy'
+                    and (
+                        regexp_matches(t.name, 'HtoD|DtoH|HostTo|ToHost')
+                        or t.op_name = 'aten::_local_scalar_dense'
+                    )
                 then 'transfer'
                 when
                     t.family in ('aten_cat', 'inductor_cat')
