@@ -86,11 +86,67 @@ with recursive
         from nested
         where attention_id is not null
     ),
-    pieces as (
-        select l.layer, l.attention_id, w.phase, w.role, w.role_confidence, w.dur_ns
+    callers as (
+        select f.module_id
+        from frame as f
+        join frame as p on p.frame_id = f.parent_id
+        where f.name like 'nn.Module: %'
+        group by f.module_id
+        having count(distinct p.module_id) > 1
+    ),
+    shared as (
+        select module_id
+        from callers
+        union
+        select m.module_id
+        from module as m
+        join shared as s on m.parent_id = s.module_id
+    ),
+    entered as (
+        select f.trace_id, f.pid, f.tid, f.start_ns, f.start_ns + f.dur_ns as end_ns, l.*
+        from frame as f
+        join layers as l on l.module_id = f.module_id and l.attention_id = f.module_id
+        where f.name like 'nn.Module: %'
+    ),
+    asked as (
+        select w.*, s.module_id is not null as is_shared
         from work as w
-        left join layers as l on l.module_id = w.module_id
+        left join shared as s on s.module_id = w.module_id
         where w.role like 'attention.%'
+    ),
+    origins as (
+        select
+            o.op_id,
+            o.trace_id,
+            o.pid,
+            case when o.forward_op_id is null then o.tid else f.tid end as tid,
+            case when o.forward_op_id is null then o.start_ns else f.start_ns end as start_ns
+        from op as o
+        left join op as f on f.op_id = o.forward_op_id
+        where o.op_id in (select op_id from asked where is_shared)
+    ),
+    placed as (
+        select o.op_id, e.layer, e.attention_id
+        from origins as o
+        asof join
+            entered as e
+            on e.trace_id = o.trace_id
+            and e.pid = o.pid
+            and e.tid = o.tid
+            and e.start_ns <= o.start_ns
+        where o.start_ns < e.end_ns
+    ),
+    pieces as (
+        select
+            case when a.is_shared then p.layer else l.layer end as layer,
+            case when a.is_shared then p.attention_id else l.attention_id end as attention_id,
+            a.phase,
+            a.role,
+            a.role_confidence,
+            a.dur_ns
+        from asked as a
+        left join layers as l on l.module_id = a.module_id
+        left join placed as p on p.op_id = a.op_id
     ),
     whole as (select sum(dur_ns) as dur_ns from work)
 select

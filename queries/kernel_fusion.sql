@@ -23,7 +23,7 @@
 -- step_kernels = """Kernels of one step: the median over the steps they ran in; null outside of
 -- steps."""
 -- module_kernels = """Kernels of one module of the class in one step, modules inside it included:
--- the median; null unless grouped by module."""
+-- the median; null unless grouped by module. A module that several call counts in the first."""
 -- total_ns = "Summed duration; concurrent streams count twice."
 -- share_frac = "total_ns over that of all kernels."
 -- stake_ns = """Time of its kernels that fusing chains might save, the longest of each chain left

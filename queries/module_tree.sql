@@ -26,6 +26,27 @@
 -- / nullif(sum(dur_ns), 0)
 -- from work
 -- '''
+--
+-- [[notes]]
+-- status = "info"
+-- text = """Modules that several others call, such as {1}: {0}. Their own time, {2:.3f} ms, counts
+-- in the first of those."""
+-- sql = '''
+-- with
+-- shared as (
+-- select f.module_id
+-- from frame as f join frame as p on p.frame_id = f.parent_id
+-- where f.name like 'nn.Module: %'
+-- group by f.module_id
+-- having count(distinct p.module_id) > 1
+-- )
+-- select
+-- count(*) as modules,
+-- min(m.class_name),
+-- (select coalesce(sum(dur_ns), 0) / 1e6 from work where module_id in (from shared))
+-- from module as m join shared as s using (module_id)
+-- having modules > 0
+-- '''
 -- ///
 with recursive
     classes as (

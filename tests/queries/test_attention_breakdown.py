@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import polars as pl
+import pytest
 from inline_snapshot import snapshot
 
 from tests import independent
@@ -92,6 +93,32 @@ layer,phase,role,total_ns
     ]
 
 
+def test_work_in_a_module_that_several_layers_call_is_in_the_layer_that_called_it() -> None:
+    events = [
+        frame("nn.Module: LlamaAttention_0", 0, 90, 1),
+        frame("nn.Module: LlamaRotaryEmbedding_0", 10, 40, 2, 1),
+        op("aten::cos", 20, 4, Sequence_number=3),
+        launch(22, 1),
+        kernel("cos", 25, 10, 1),
+        frame("nn.Module: LlamaAttention_1", 100, 90, 3),
+        frame("nn.Module: LlamaRotaryEmbedding_0", 110, 40, 4, 3),
+        op("aten::cos", 120, 4, Sequence_number=4),
+        launch(122, 2),
+        kernel("cos", 125, 20, 2),
+        op("autograd::engine::evaluate_function: CosBackward0", 250, 20, Sequence_number=4),
+        op("aten::sin", 255, 10),
+        launch(260, 3),
+        kernel("sin", 280, 40, 3),
+    ]
+    table = ask("attention_breakdown", *events, by_layer=True)
+    assert csv(table, "layer", "phase", "role", "total_ns") == snapshot("""\
+layer,phase,role,total_ns
+0,forward,attention.rope,10000
+1,backward,attention.rope,40000
+1,forward,attention.rope,20000
+""")
+
+
 def test_how_sure_roles_are_is_shares_of_their_time() -> None:
     frame_ = ask("attention_breakdown", layer(0, 0, 30), kernel(FLASH, 400, 100, 98)).frame
     sums = frame_["certain_frac"] + frame_["likely_frac"] + frame_["inferred_frac"]
@@ -148,22 +175,29 @@ def test_without_a_device_the_self_time_of_ops_counts() -> None:
     assert table.frame["total_ns"].sum() == 50_000
 
 
-def test_layers_of_a_real_trace_have_the_work_launched_inside_their_modules(traces: Path) -> None:
-    path = traces / "h100-qwen1.5-0.5b.json.gz"
+REAL = {"h100-qwen1.5-0.5b": ("Qwen2Attention", 24), "b200-vllm-eager": ("OAIAttention", 36)}
+"""Traces, the class of their outermost attention modules, and how many there are."""
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_layers_of_a_real_trace_have_the_work_launched_inside_their_modules(name: str, traces: Path) -> None:
+    path = traces / f"{name}.json.gz"
+    class_name, count = REAL[name]
     raw = independent.read(path.read_bytes())
     works = independent.device_work(raw)
     totals: dict[int, int] = defaultdict(int)
     cores: dict[int, int] = defaultdict(int)
     for piece, _, modules in independent.places_of_work(raw, works):
-        for name in modules:
-            if name.startswith("Qwen2Attention_"):
-                totals[int(name.rpartition("_")[2])] += piece.duration
-                cores[int(name.rpartition("_")[2])] += piece.duration * ("flash_fwd_kernel" in piece.name)
+        for module in modules:
+            if module.startswith(f"{class_name}_") and "all_reduce" not in piece.name:  # communication is none of it
+                number = int(module.rpartition("_")[2])
+                totals[number] += piece.duration
+                cores[number] += piece.duration * ("flash_fwd_kernel" in piece.name or "fmhaSm" in piece.name)
     with trace_file(path) as opened:
         found = opened.query("attention_breakdown", by_layer=True).frame
         folded = opened.query("attention_breakdown").frame
     inside = found.filter(found["layer"].is_not_null())
-    assert len(totals) == 24
+    assert len(totals) == count
     assert dict(inside.group_by("layer").agg(pl.col("total_ns").sum()).iter_rows()) == totals
     core = inside.filter(role="attention.core")
     assert dict(core.select("layer", "total_ns").iter_rows()) == cores

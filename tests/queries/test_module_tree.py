@@ -86,6 +86,30 @@ def test_a_selected_step_alone_is_counted() -> None:
     assert frame_["share_frac"][0] == 1.0
 
 
+def test_a_module_that_several_call_counts_in_the_first_and_a_note_says_how_much() -> None:
+    table = ask(
+        "module_tree",
+        frame("nn.Module: LlamaAttention_0", 0, 90, 1),
+        frame("nn.Module: LlamaRotaryEmbedding_0", 10, 40, 2, 1),
+        work("cos", 30, 10, 1, op_name="aten::cos"),
+        frame("nn.Module: LlamaAttention_1", 100, 90, 3),
+        frame("nn.Module: LlamaRotaryEmbedding_0", 110, 40, 4, 3),
+        work("cos", 130, 20, 2, op_name="aten::cos"),
+        fold=False,
+    )
+    assert csv(table, "tree", "inclusive_ns", "own_ns") == snapshot("""\
+tree,inclusive_ns,own_ns
+LlamaAttention_0,30000,0
+  LlamaRotaryEmbedding_0,30000,30000
+LlamaAttention_1,0,0
+""")
+    assert notes(table) == snapshot("""\
+exact: 100.0 % of the time of all work ran in a recorded module.
+info: Modules that several others call, such as LlamaRotaryEmbedding: 1. Their own time, 0.030 ms,
+counts in the first of those.
+""")
+
+
 def test_without_modules_it_says_what_to_record() -> None:
     with pytest.raises(TracekitError) as caught:
         ask("module_tree", *work("gemm", 20, 30, 1, op_name="aten::mm"))

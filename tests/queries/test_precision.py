@@ -8,8 +8,10 @@ import pytest
 from inline_snapshot import snapshot
 
 from tests import independent
-from tests.build import Event, ask, csv, kernel, launch, notes, op, trace_file, work
+from tests.build import Event, ask, csv, kernel, launch, notes, op, tables, trace_file, work
 from tracekit.errors import TracekitError
+from tracekit.run import Run
+from tracekit.store import Limits, Selection
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -159,3 +161,15 @@ def test_all_of_the_work_of_a_real_trace_is_there_once(traces: Path) -> None:
     eights = sum(piece.duration for piece in works if piece.name.startswith(("nvjet_q", "nvjet_r")))
     assert found.filter(compute_dtype="float8")["total_ns"].sum() == eights > 0
     assert found["finding"].is_null().all()
+
+
+def test_a_bundle_of_an_older_tracekit_says_that_it_holds_no_formats() -> None:
+    older = {name: rows.lazy() for name, rows in tables(product(SGEMM, 0, 10, 1, "float", "float")).items()}
+    older["kernel"] = older["kernel"].drop("compute_dtype")
+    with Run("old.tkb", older, Selection(), Limits()) as opened:
+        table = opened.query("precision")
+    assert csv(table, "finding", "family", "compute_dtype", "input_dtypes") == snapshot("""\
+finding,family,compute_dtype,input_dtypes
+-,cublas_gemm,-,float32
+""")
+    assert "load the trace anew" in notes(table)
