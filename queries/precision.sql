@@ -131,7 +131,9 @@ with
                 then 'tf32'
                 when m.width < i.narrowest
                 then 'downcast'
-                when m.width = 3 and not contains(i.input_dtypes, g.compute_dtype)
+                when
+                    m.width = 3
+                    and not list_contains(string_split(i.input_dtypes, ', '), g.compute_dtype)
                 then 'other format'
             end as finding
         from grouped as g

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 SGEMM = "ampere_sgemm_128x128_tn"
 BF16 = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"
+FP16 = "ampere_fp16_s16816gemm_fp16_64x64_ldg8_f2f_stages_64x6_tn"
 TF32 = "void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_128x128_16x4_nn_align4>(int)"
 FP8 = "nvjet_qqtst_192x192_128x4_1x2_h_bz_coopB_TNN"
 
@@ -44,6 +45,8 @@ def product(name: str, at: float, length: float, correlation: int, *types: str, 
         (BF16, ("float", "float"), "downcast"),
         (BF16, ("c10::BFloat16", "float"), None),
         (BF16, ("c10::Half", "c10::Half"), "other format"),
+        (FP16, ("c10::BFloat16", "c10::BFloat16"), "other format"),
+        (FP16, ("c10::Half", "c10::Half"), None),
         (FP8, ("c10::Float8_e4m3fn", "c10::Float8_e4m3fn", "float"), None),
         (FP8, ("c10::BFloat16", "c10::BFloat16"), "downcast"),
         (SGEMM, ("long int", "Scalar"), None),
