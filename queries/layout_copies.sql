@@ -10,7 +10,7 @@
 -- role = "What the work does in the model."
 -- movement = """make contiguous (a transposed or sliced view made real), cast, repeat (an expanded
 -- view made real, as K and V for grouped heads), concatenate, pad, clone, transfer (between host
--- and device), fuse (compiled copy) or copy."""
+-- and device), compiled copy (as torch.compile made it) or copy."""
 -- op = "Outermost op that does nothing but move: what the code asked for; null without op."
 -- family = "Kernel family; null for an unknown name and on the CPU."
 -- calls = "Pieces of work."
@@ -240,7 +240,7 @@ with
                 when list_contains(t.chain, 'aten::clone')
                 then 'clone'
                 when t.family = 'inductor_copy'
-                then 'fuse'
+                then 'compiled copy'
                 else 'copy'
             end as movement,
             t.chain[-1] as op,

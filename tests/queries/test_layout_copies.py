@@ -158,6 +158,14 @@ unlinked,copy,-,aten_copy,not_derivable
 """)
 
 
+def test_a_copy_that_was_compiled_says_so() -> None:
+    table = ask("layout_copies", work("triton_poi_fused__to_copy_1", 20, 10, 1, op_name="triton_poi_fused__to_copy_1"))
+    assert csv(table, "movement", "op", "family", "bytes_status") == snapshot("""\
+movement,op,family,bytes_status
+compiled copy,triton_poi_fused__to_copy_1,inductor_copy,not_derivable
+""")
+
+
 def test_without_a_device_ops_that_copy_count() -> None:
     args = shapes([2, 3], [2, 3], "float", "float", [1, 2])
     table = ask("layout_copies", op("aten::contiguous", 0, 50), op("aten::copy_", 10, 30, **args))
