@@ -202,10 +202,19 @@ def test_questions_are_listed_with_what_this_run_lacks() -> None:
     lacking = listed.frame.filter(~pl.col("answerable"))
     assert lacking.select("question", "needs").rows() == snapshot(
         [
+            (
+                "kernel_fusion",
+                "device activity: profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] on a GPU",
+            ),
             ("memory_hotspots", "allocator rows: profile with profile_memory=True"),
+            ("module_tree", "nn.Module rows, which come with stacks: profile with with_stack=True"),
             (
                 "padding_waste",
                 "true lengths: record with `tracekit capture --lengths`, or give StepFacts to a Recorder",
+            ),
+            (
+                "precision",
+                "device activity: profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] on a GPU",
             ),
             (
                 "unlinked_kernels",

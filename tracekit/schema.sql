@@ -120,7 +120,7 @@ comment on column launch.frame_id is 'Innermost Python frame around it.';
 comment on column launch.step_id is 'Step in which it was made.';
 comment on column launch.args_json is 'Args without a column of their own, JSON.';
 
-create table kernel (kernel_id bigint, trace_id bigint, kind varchar, name varchar, raw_name varchar, device bigint, stream bigint, start_ns bigint, dur_ns bigint, bytes bigint, grid varchar, block varchar, registers bigint, shared_memory_bytes bigint, occupancy_frac double, correlation bigint, graph_node_id bigint, launch_id bigint, op_id bigint, op_name varchar, module_id bigint, step_id bigint, phase varchar, family varchar, role varchar, role_confidence varchar, role_reason varchar, call_id bigint, unlinked_reason varchar, unlinked_cause varchar, args_json varchar);
+create table kernel (kernel_id bigint, trace_id bigint, kind varchar, name varchar, raw_name varchar, device bigint, stream bigint, start_ns bigint, dur_ns bigint, bytes bigint, grid varchar, block varchar, registers bigint, shared_memory_bytes bigint, occupancy_frac double, correlation bigint, graph_node_id bigint, launch_id bigint, op_id bigint, op_name varchar, module_id bigint, step_id bigint, phase varchar, family varchar, compute_dtype varchar, role varchar, role_confidence varchar, role_reason varchar, call_id bigint, unlinked_reason varchar, unlinked_cause varchar, args_json varchar);
 comment on table kernel is 'Device work: kernels, copies and sets.';
 comment on column kernel.kernel_id is 'Id of the piece of work; numbered in order of start, those of a large trace part by part.';
 comment on column kernel.trace_id is 'Trace it belongs to.';
@@ -146,6 +146,7 @@ comment on column kernel.module_id is 'nn.Module of that op.';
 comment on column kernel.step_id is 'Step in which it was launched.';
 comment on column kernel.phase is 'Phase of its op; other where it has none.';
 comment on column kernel.family is 'Kernel family by name; null for a name that is not known.';
+comment on column kernel.compute_dtype is 'Number format in which a product (matrix product, convolution, fused attention) multiplies, as the name tells; null for other work and where it does not tell.';
 comment on column kernel.role is 'What it does in the model.';
 comment on column kernel.role_confidence is 'certain, likely or inferred.';
 comment on column kernel.role_reason is 'What the role was decided by.';

@@ -9,7 +9,7 @@ from typing import get_args
 import polars as pl
 import pytest
 
-from tests.build import PROCESS, THREAD, Event, document, frame, kernel, launch, op, step
+from tests.build import PROCESS, THREAD, Event, document, event, frame, kernel, launch, op, step
 from tracekit import catalog
 from tracekit.loading import tables_of
 from tracekit.run import Run
@@ -22,7 +22,7 @@ QUERIES = FOLDER.parents[1] / "queries"
 NAMES = catalog.names()
 RELATIONS = {relation.name: {column.name for column in relation.columns} for relation in schema()}
 COLUMNS = [column for relation in schema() for column in relation.columns]
-NUMBERED = {"rank", "step", "device", "stream", "layer", "count"}
+NUMBERED = {"rank", "step", "device", "stream", "layer", "depth", "count"}
 """Whole numbers that name or count something by themselves; any other without a unit is a plural noun."""
 
 
@@ -36,6 +36,7 @@ def everything() -> list[Event]:
         kernel("gemm", 40, 20, 1),
         step(2, 100, 100),
         kernel("mystery", 150, 10, 99),
+        event("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 170, 10, pid=0, tid=7, args={"device": 0, "stream": 7}),
         _allocator(30, 512, 512),
         _allocator(60, -512, 0),
     ]

@@ -13,6 +13,7 @@ import polars as pl
 from tracekit.attention.batches import batches
 from tracekit.attention.facts import Facts
 from tracekit.attention.knowledge import place_of_module
+from tracekit.attention.precisions import compute_dtypes
 from tracekit.attention.roles import kernel_roles, op_meanings
 
 if TYPE_CHECKING:
@@ -63,7 +64,9 @@ def part_tables(linked: Linked) -> dict[str, pl.DataFrame]:
     """
     meanings = op_meanings(linked.ops, linked.frames)
     kernels = linked.kernels.with_columns(
-        kernel_roles(linked.kernels, linked.ops, meanings), call_id=pl.lit(None, pl.Int64)
+        kernel_roles(linked.kernels, linked.ops, meanings),
+        compute_dtype=compute_dtypes(linked.kernels["name"]),
+        call_id=pl.lit(None, pl.Int64),
     )
     ops = linked.ops.hstack(meanings.columns()).drop("is_annotation", "fwd_thread_id")
     by_op = ops.select("op_id", "role")
