@@ -14,6 +14,7 @@ import polars as pl
 
 from tracekit import catalog, loading
 from tracekit.analyses.doctor import diagnose, short, verdict
+from tracekit.analyses.graph import of_module, of_op
 from tracekit.analyses.summary import summarize
 from tracekit.errors import TracekitError
 from tracekit.store import PHASES, Limits, Selection, Store
@@ -21,6 +22,8 @@ from tracekit.table import Note, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from tracekit.analyses.graph import Graph
 
 
 _WORTH_SAYING = 0.01
@@ -101,6 +104,13 @@ class Run:
     def doctor(self) -> Table:
         """Say, a row a check, whether the recording is fit to judge by, whatever steps and phases are selected."""
         return self._diagnosis
+
+    def graph(self, module: str | None = None, *, op: int | None = None, nth: int = 0) -> Graph:
+        """Return the computation of a module's call, or of an op, by default of the first attention module.
+
+        Raises TracekitError if the run has not what is asked for.
+        """
+        return of_op(self._store, op) if op is not None else of_module(self._store, module, nth)
 
     @cached_property
     def _diagnosis(self) -> Table:

@@ -187,9 +187,14 @@ def test_layers_of_a_real_trace_have_the_work_launched_inside_their_modules(name
     works = independent.device_work(raw)
     totals: dict[int, int] = defaultdict(int)
     cores: dict[int, int] = defaultdict(int)
-    for piece, _, modules in independent.places_of_work(raw, works):
+    reduces = [op for op in independent.complete(raw, independent.OPS) if "all_reduce" in op["name"]]
+    spans = [(independent.thread(op), independent.span(op)) for op in reduces]
+    for piece, inner, modules in independent.places_of_work(raw, works):
+        start = independent.span(inner).start
+        if any(independent.thread(inner) == thread and one.start <= start < one.end for thread, one in spans):
+            continue  # communication is none of it, nor are its copies
         for module in modules:
-            if module.startswith(f"{class_name}_") and "all_reduce" not in piece.name:  # communication is none of it
+            if module.startswith(f"{class_name}_") and "all_reduce" not in piece.name:
                 number = int(module.rpartition("_")[2])
                 totals[number] += piece.duration
                 cores[number] += piece.duration * ("flash_fwd_kernel" in piece.name or "fmhaSm" in piece.name)

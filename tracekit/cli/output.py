@@ -40,7 +40,7 @@ class Answer:
         """Refuse what can't be written."""
         if self.path is not None:
             _check_suffix(self)
-            _check_file(self.path, force=self.force)
+            check_file(self.path, force=self.force)
 
     @property
     def chosen(self) -> str | None:
@@ -61,7 +61,8 @@ def _check_suffix(answer: Answer) -> None:
         raise click.BadParameter(problem, param_hint="'-o' / '--output'")
 
 
-def _check_file(path: str, *, force: bool) -> None:
+def check_file(path: str, *, force: bool) -> None:
+    """Raise TracekitError, before any work is done, if a file may not be written."""
     if Path(path).exists() and not Path(path).is_file():
         raise TracekitError(f"{path!r} is not a file", "name one, such as answer.csv")
     if not force and os.path.lexists(path):
@@ -99,12 +100,17 @@ def emit(table: Table, answer: Answer, default: str = "table") -> None:
     if is_shown and chosen.is_binary:
         raise TracekitError(f"{name} is binary", "give a file with -o, or redirect stdout")
     data = render(table, name, shutil.get_terminal_size().columns if is_shown else None)
-    if answer.path is None:
-        put(data)
-    else:
-        _write(Path(answer.path), data, force=answer.force)
+    deliver(data, answer.path, force=answer.force)
     if not chosen.notes_inside and (notes := notes_text(table)):
         click.echo(notes, err=True, nl=not notes.endswith("\n"))
+
+
+def deliver(data: bytes, path: str | None, *, force: bool) -> None:
+    """Write to a file, or to stdout without one. Raises TracekitError where that can't be done."""
+    if path is None:
+        put(data)
+    else:
+        _write(Path(path), data, force=force)
 
 
 def put(data: bytes) -> None:
@@ -136,7 +142,7 @@ def _write(path: Path, data: bytes, *, force: bool) -> None:
         if force:
             temporary.replace(target)
         else:
-            _check_file(str(target), force=False)
+            check_file(str(target), force=False)
             temporary.rename(target)
     except OSError as error:
         raise TracekitError(

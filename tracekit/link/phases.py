@@ -43,8 +43,9 @@ def add_phases(ops: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
     """Add `kind`, `phase` and `forward_op_id` to nested ops, of which each knows the Python frame that it ran in.
 
     A backward op's forward op is the last one outside backward to start with its sequence number: that op made
-    the autograd node (wrappers before it carry the same number; each thread counts for itself). Ops inside a backward op inherit it. What a
-    backward op computes anew of the forward pass (activation checkpointing) is a phase of its own.
+    the autograd node (wrappers before it carry the same number; each thread counts for itself). Ops inside a backward
+    op inherit it. What a backward op computes anew of the forward pass (activation checkpointing) is a phase of its
+    own.
     """
     names, parents = ops["name"].to_list(), ops["parent_id"].to_list()
     flags = ops["is_annotation"].to_list()
