@@ -1,4 +1,4 @@
-"""The questions: what each asks, needs, takes and gives, read from the headers of the SQL files.
+"""The questions: what each asks, needs, takes and gives, read from the headers of the SQL files and of the analyses.
 
 Owns the header format and the check whether a run can answer. It runs no question.
 """
@@ -11,6 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from tracekit.analyses import hta_questions
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class NoteRule:
 
 @dataclass(frozen=True)
 class Question:
-    """A question as its file states it."""
+    """A question as its file states it; one without SQL is for HTA."""
 
     name: str
     summary: str
@@ -101,7 +102,8 @@ class Question:
 def names() -> list[str]:
     """Return the names of all questions, sorted."""
     entries = files("tracekit.queries").iterdir()
-    return sorted(entry.name.removesuffix(".sql") for entry in entries if entry.name.endswith(".sql"))
+    in_sql = (entry.name.removesuffix(".sql") for entry in entries if entry.name.endswith(".sql"))
+    return sorted([*in_sql, *hta_questions.headers()])
 
 
 @cache
@@ -113,6 +115,8 @@ def question(name: str) -> Question:
         near = get_close_matches(name, names(), n=2, cutoff=0.5)
         remedy = f"did you mean {' or '.join(near)}?" if near else "`tracekit query --list` names them all"
         raise TracekitError(f"there is no question {name!r}", remedy)
+    if name in hta_questions.headers():
+        return _question(name, hta_questions.headers()[name] | {"notes": ()}, "")
     return parse(name, files("tracekit.queries").joinpath(f"{name}.sql").read_text(encoding="utf-8"))
 
 
