@@ -6,7 +6,7 @@ Owns the header format and the check whether a run can answer. It runs no questi
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -79,7 +79,10 @@ class NoteRule:
 
 @dataclass(frozen=True)
 class Question:
-    """A question as its file states it; one without SQL is for HTA."""
+    """A question as its file states it.
+
+    One without SQL is for HTA, and needs more than tables: what is named in `beside`.
+    """
 
     name: str
     summary: str
@@ -88,6 +91,7 @@ class Question:
     columns: Mapping[str, str]
     notes: tuple[NoteRule, ...]
     sql: str
+    beside: tuple[str, ...] = ()
 
     def values(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return every parameter's value: those given, as text or in their type, and defaults for the rest."""
@@ -116,7 +120,8 @@ def question(name: str) -> Question:
         remedy = f"did you mean {' or '.join(near)}?" if near else "`tracekit query --list` names them all"
         raise TracekitError(f"there is no question {name!r}", remedy)
     if name in hta_questions.headers():
-        return _question(name, hta_questions.headers()[name] | {"notes": ()}, "")
+        header = hta_questions.headers()[name] | {"notes": ()}  # they depend on the trace, and come with the answer
+        return replace(_question(name, header, ""), beside=hta_questions.NEEDS)
     return parse(name, files("tracekit.queries").joinpath(f"{name}.sql").read_text(encoding="utf-8"))
 
 

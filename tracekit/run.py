@@ -73,9 +73,9 @@ class Run:
         """
         asked = catalog.question(question)
         values = asked.values(params)
-        catalog.require(asked, self._store)
         if not asked.sql:
             return self._by_hta(asked, values)
+        catalog.require(asked, self._store)
         frame, *found = self._store.several([(asked.sql, values), *(_used(rule, values) for rule in asked.notes)])
         notes = (*_rule_notes(asked, found), *self._run_notes())
         if not frame.height:
@@ -85,9 +85,11 @@ class Run:
     def _by_hta(self, asked: catalog.Question, values: Mapping[str, Any]) -> Table:
         chosen = self._store.selection
         if chosen.steps or chosen.phases:
-            raise TracekitError(f"{asked.name} takes no --steps and no --phase", "HTA reads whole traces: leave them out")
+            problem = f"{asked.name} takes no --steps and no --phase, since HTA reads whole traces"
+            raise TracekitError(problem, "leave them out")
+        catalog.require(asked, self._store)
         is_selected = pl.col("rank").is_in(chosen.ranks) if chosen.ranks else pl.lit(value=True)
-        columns = ("rank", "source_name", is_selected.alias("is_selected"))
+        columns = ("rank", "source_name", "time_resolution_ns", is_selected.alias("is_selected"))
         traces = self._tables["trace"].sort("trace_id").select(columns).collect()
         frame, notes = hta_questions.answer(asked.name, self._path, traces, values, self._limits.seconds)
         return Table(asked.name, frame, dict(asked.columns), (*notes, *self._run_notes()))

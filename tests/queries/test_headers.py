@@ -19,7 +19,7 @@ from tracekit.units import unit_of
 
 FOLDER = Path(__file__).parent
 QUERIES = FOLDER.parents[1] / "queries"
-NAMES = catalog.names()
+NAMES = [name for name in catalog.names() if catalog.question(name).sql]
 RELATIONS = {relation.name: {column.name for column in relation.columns} for relation in schema()}
 COLUMNS = [column for relation in schema() for column in relation.columns]
 NUMBERED = {"rank", "step", "device", "stream", "layer", "count"}

@@ -26,12 +26,20 @@ from tracekit.loading.raw import has_raw, raw_traces
 from tracekit.table import Note
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 DISTRIBUTION = "HolisticTraceAnalysis"
+NEEDS = ("the trace itself", DISTRIBUTION)
+"""What its questions need beside the tables of a run."""
 _INSTALL = "pip install 'torch-tracekit[hta]'"
-_KEEP = "ask the raw trace itself, or load it with --keep-raw"
+_KEEP = "ask the raw trace, or a bundle loaded with --keep-raw"
 _NO_ROUNDING = "HTA_DISABLE_NS_ROUNDING"  # source: hta/configs/env_options.py
+_NO_ANNOTATION = "no annotation is called"
+_MICROSECOND = 1000
+_ROUNDED = (
+    "HTA rounds starts up and ends down to whole µs: each piece of work loses up to 2 µs, and one shorter than that "
+    "may last no time or less; -p rounded=false takes times as they are."
+)
 _SCHEMA = {
     **dict.fromkeys(("rank", "stream", "launches", "short_kernels", "slow_calls", "late_starts", "edges"), pl.Int64),
     **dict.fromkeys(("cause", "bound_by", "name"), pl.String),
@@ -69,8 +77,8 @@ def answer(
 ) -> tuple[pl.DataFrame, tuple[Note, ...]]:
     """Ask HTA about the run at `path`, within some seconds, and return its rows and what to know about them.
 
-    `traces` holds `rank`, `source_name` and `is_selected` of all traces of the run, in order. Raises TracekitError if
-    HTA or the traces are missing, or HTA fails.
+    `traces` holds `rank`, `source_name`, `time_resolution_ns` and `is_selected` of all traces of the run, in order.
+    Raises TracekitError if HTA or the traces are missing, or HTA fails.
     """
     if path is None or not has_raw(path):
         raise TracekitError(f"{name} is not derivable from this run: it does not hold the trace itself", _KEEP)
@@ -83,7 +91,9 @@ def answer(
         contents = [(found[index], traces["source_name"][index]) for index in picked]
         paths = [_written(*each, Path(folder) / f"{number}.json") for number, each in enumerate(contents)]
         rows = _asked(name, paths, params, seconds)
-    return _frame(name, rows, [traces["rank"][index] for index in picked], params.get("top", 0)), _notes(name, used)
+    frame = _frame(name, rows, [traces["rank"][index] for index in picked])
+    top = params.get("top") or frame.height
+    return frame.head(top), (*_notes(name, used, traces, params), *_cut(frame.height, top))
 
 
 def _written(content: Path | bytes, name: str, path: Path) -> str:
@@ -127,22 +137,30 @@ def _fault(name: str, said: str, code: int) -> TracekitError:
     """Return HTA's fault in one line: the exception that ended it."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     last = lines[-1][:300] if lines else f"it ended with {code}"
+    if _NO_ANNOTATION in last:
+        return TracekitError(last.partition(": ")[2], "give -p annotation=NAME, or -p annotation= for the whole trace")
     if "Cannot specify both 'axis'" in last:  # source: critical_path_analysis.py line 415, pandas 3
         return TracekitError(f"HTA {installed()} can't do this with pandas 3", "pip install 'pandas<3'")
     return TracekitError(f"HTA {installed()} fails on this trace ({last})", f"ask {headers()[name]['instead']} instead")
 
 
-def _frame(name: str, rows: list[dict[str, Any]], ranks: Sequence[int | None], top: int) -> pl.DataFrame:
+def _frame(name: str, rows: list[dict[str, Any]], ranks: Sequence[int | None]) -> pl.DataFrame:
     """Return rows in the columns of the question, ordered by rank, the longest times first."""
     columns = list(headers()[name]["columns"])
     schema = {column: _SCHEMA.get(column, pl.Int64) for column in columns}
     made = pl.DataFrame([{**row, "rank": ranks[row["trace"]]} for row in rows], schema=schema, orient="row")
     long = next((column for column in ("idle_ns", "path_ns") if column in columns), None)
     keys = [column for column in ("stream", long, "cause", "bound_by", "name") if column in columns]
-    ordered = made.sort(["rank", *keys], descending=[False, *(key == long for key in keys)], maintain_order=True)
-    return ordered.head(top) if top else ordered
+    return made.sort(["rank", *keys], descending=[False, *(key == long for key in keys)], maintain_order=True)
 
 
-def _notes(name: str, used: str) -> tuple[Note, ...]:
-    by = Note("info", f"By HTA {used}, as a second opinion; tracekit's own answer is {headers()[name]['instead']}.")
-    return (by, *(Note(row["status"], row["text"]) for row in headers()[name]["notes"]))
+def _notes(name: str, used: str, traces: pl.DataFrame, params: Mapping[str, Any]) -> Iterator[Note]:
+    yield Note("info", f"By HTA {used}, as a second opinion; tracekit's own answer is {headers()[name]['instead']}.")
+    if params["rounded"] and (traces.filter("is_selected")["time_resolution_ns"] < _MICROSECOND).any():
+        yield Note("warning", _ROUNDED)
+    yield from (Note(row["status"], row["text"]) for row in headers()[name]["notes"])
+
+
+def _cut(rows: int, top: int) -> Iterator[Note]:
+    if rows > top:
+        yield Note("info", f"{rows} rows in all; -p top=0 shows every one.")

@@ -266,10 +266,11 @@ def _with_meaning(rows: pl.DataFrame) -> pl.DataFrame:
 def _bus_factor() -> pl.Expr:
     """Return what algorithm bandwidth is multiplied by to get bus bandwidth; null where that is not known."""
     rows = knowledge()["collective"]
-    whole, others = ({row["name"]: float(row[key]) for row in rows if key in row} for key in ("bus_whole", "bus_others"))
+    kinds = ("bus_whole", "bus_others")
+    known = [{row["name"]: float(row[kind]) for row in rows if kind in row} for kind in kinds]
+    whole, others = (pl.col("name").replace_strict(each, default=None, return_dtype=pl.Float64) for each in known)
     size = pl.when(pl.col("group_size") > 0).then(pl.col("group_size"))
-    shared = pl.col("name").replace_strict(others, default=None, return_dtype=pl.Float64) * (size - 1) / size
-    return pl.coalesce(pl.col("name").replace_strict(whole, default=None, return_dtype=pl.Float64), shared)
+    return pl.coalesce(whole, others * (size - 1) / size)
 
 
 def _name(said: str | None, noted: str | None, op: str | None, kernel: str | None) -> str | None:
