@@ -217,7 +217,7 @@ def test_faults_of_hta_are_one_line(tmp_path: Path, trace: Path) -> None:
     ):
         opened.query("hta_overlap")
     assert "\n" not in str(raised.value)
-    with tracekit.open(trace, limits=Limits(0.01)) as opened, pytest.raises(TracekitError, match="more than 0.01 s"):
+    with tracekit.open(trace, limits=Limits(0.01)) as opened, pytest.raises(TracekitError, match=r"more than 0\.01 s"):
         hta_questions.answer(
             "hta_idle", trace, opened.tables["trace"].collect().with_columns(is_selected=True), {"rounded": True}, 0.01
         )

@@ -18,7 +18,7 @@ from tracekit.store.views import PHASES, Selection, view
 from tracekit.store.wall import SHUT, Limits, connect, fault, held, one_select
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import polars as pl
 
