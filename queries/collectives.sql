@@ -5,7 +5,7 @@
 -- [columns]
 -- rank = "Rank of the trace; null where it does not say."
 -- group_name = "Process group; null where the trace does not say."
--- group_size = "Ranks in the group; null where the trace does not say."
+-- ranks = "Ranks in the group; null where the trace does not say."
 -- collective = """all_reduce, all_gather, reduce_scatter, broadcast, ...; null where it is not
 -- known."""
 -- measured_on = "device, or host where it left no device work: its times are then the op's."
@@ -39,7 +39,7 @@
 -- sql = "select count(*) as n from collective where kernel_id is null having n > 0"
 -- ///
 with
-    compute as (
+    compute as materialized(
         select trace_id, device, start_ns, start_ns + dur_ns as end_ns
         from kernel_of_any_step
         where
@@ -81,40 +81,62 @@ with
             - dur_ns as until_ns
         from stretch
     ),
-    asked as (
+    asked as materialized(
         select
             c.*,
             k.device,
-            c.start_ns + c.dur_ns as end_ns,
             case when c.kernel_id is null then 'host' else 'device' end as measured_on
         from collective as c
         left join kernel_of_any_step as k on k.kernel_id = c.kernel_id
     ),
+    moment as (
+        select
+            trace_id,
+            device,
+            start_ns as time_ns,
+            start_ns,
+            start_ns + dur_ns as end_ns,
+            until_ns,
+            null::bigint as collective_id,
+            null::bigint as sign
+        from computed
+        union all by name
+        select trace_id, device, start_ns as time_ns, collective_id, -1 as sign
+        from asked
+        where measured_on = 'device'
+        union all by name
+        select trace_id, device, start_ns + dur_ns as time_ns, collective_id, 1 as sign
+        from asked
+        where measured_on = 'device'
+    ),
+    computed_until as (
+        select
+            collective_id,
+            sign,
+            coalesce(
+                max(until_ns) over so_far
+                + least(max(end_ns) over so_far, time_ns)
+                - max(start_ns) over so_far,
+                0
+            ) as ns
+        from moment
+        window so_far as (partition by trace_id, device order by time_ns)
+    ),
+    hidden as (
+        select collective_id, sum(sign * ns)::bigint as hidden_ns
+        from computed_until
+        where collective_id is not null
+        group by collective_id
+    ),
     timed as (
         select
             a.*,
-            case
-                when a.kernel_id is not null
-                then
-                    a.dur_ns - (
-                        coalesce(e.until_ns + least(e.dur_ns, a.end_ns - e.start_ns), 0)
-                        - coalesce(s.until_ns + least(s.dur_ns, a.start_ns - s.start_ns), 0)
-                    )
-            end as exposed_ns,
+            a.dur_ns - h.hidden_ns as exposed_ns,
             case
                 when a.kernel_id is not null and a.bytes > 0 and a.dur_ns > 0 then a.bytes
             end as timed_bytes
         from asked as a
-        asof left join
-            computed as s
-            on s.trace_id = a.trace_id
-            and s.device = a.device
-            and s.start_ns <= a.start_ns
-        asof left join
-            computed as e
-            on e.trace_id = a.trace_id
-            and e.device = a.device
-            and e.start_ns <= a.end_ns
+        left join hidden as h on h.collective_id = a.collective_id
     ),
     grouped as (
         select
@@ -137,7 +159,7 @@ with
 select
     t.rank,
     g.group_name,
-    g.group_size,
+    g.group_size as ranks,
     g.name as collective,
     g.measured_on,
     g.calls,
@@ -170,6 +192,6 @@ order by
     g.trace_id,
     g.time_ns desc,
     g.group_name nulls last,
-    g.group_size nulls last,
+    ranks nulls last,
     collective nulls last,
     g.measured_on

@@ -40,7 +40,7 @@
 -- sql = "select 1 from step where number is null limit 1"
 -- ///
 with
-    piece as (
+    piece as materialized(
         select
             *,
             start_ns + dur_ns as end_ns,
@@ -63,7 +63,7 @@ with
             ) as idle_ns
         from piece
     ),
-    gap as (
+    gap as materialized(
         select trace_id, device, idle_ns as from_ns, start_ns as to_ns, kernel_id
         from reached
         where idle_ns is null or start_ns > idle_ns
@@ -86,7 +86,7 @@ with
             and p.end_ns = g.from_ns
         group by g.trace_id, g.device, g.from_ns
     ),
-    between_pieces as (
+    between_pieces as materialized(
         select
             g.*,
             b.is_upload as is_after_upload,
@@ -110,8 +110,15 @@ with
         left join piece as p on p.kernel_id = g.kernel_id
         left join launch_of_any_step as l on l.launch_id = p.launch_id
     ),
-    host_call as (
-        select trace_id, pid, tid, start_ns, start_ns + dur_ns as end_ns, 'copy' as what
+    moment as (
+        select
+            trace_id,
+            pid,
+            tid,
+            start_ns as time_ns,
+            start_ns + dur_ns as copied_ns,
+            null::bigint as synced_ns,
+            null::bigint as gap_id
         from launch_of_any_step
         where
             launch_id in (
@@ -120,25 +127,21 @@ with
                 where kind = 'memcpy' and regexp_matches(name, '(?i)htod|dtoh|hosttodev|devicetoho')
             )
         union all by name
-        select trace_id, pid, tid, start_ns, start_ns + dur_ns as end_ns, 'sync' as what
+        select trace_id, pid, tid, start_ns as time_ns, start_ns + dur_ns as synced_ns
         from other_event_of_any_step
         where regexp_matches(name, '^(cu|cuda|hip)\w*Synchronize') and dur_ns is not null
+        union all by name
+        select trace_id, pid, tid, from_ns as time_ns, kernel_id as gap_id
+        from between_pieces
+        where launched_ns > from_ns
     ),
-    call_reach as (
+    called as (
         select
-            what,
-            trace_id,
-            pid,
-            tid,
-            start_ns,
-            max(end_ns) over (
-                partition by what, trace_id, pid, tid
-                order by start_ns
-                rows between unbounded preceding and current row
-            ) as end_ns
-        from host_call
+            gap_id, max(copied_ns) over so_far as copied_ns, max(synced_ns) over so_far as synced_ns
+        from moment
+        window so_far as (partition by trace_id, pid, tid order by time_ns)
     ),
-    judged as (
+    judged as materialized(
         select
             g.*,
             case
@@ -151,9 +154,9 @@ with
                 when g.from_ns is null or g.launched_ns > g.from_ns
                 then
                     case
-                        when c.end_ns >= g.from_ns
+                        when c.copied_ns >= g.from_ns
                         then 'waiting for a copy call'
-                        when s.end_ns >= g.from_ns
+                        when c.synced_ns >= g.from_ns
                         then 'waiting for a sync'
                         else 'waiting for a launch'
                     end
@@ -162,20 +165,11 @@ with
                 when g.is_after_upload or g.is_after_other_copy or g.is_upload
                 then 'waiting for a copy'
                 else 'launch latency'
-            end as cause
+            end as cause,
+            coalesce(g.from_ns, -9223372036854775807) as open_ns,
+            coalesce(g.to_ns, 9223372036854775807) as shut_ns
         from between_pieces as g
-        asof left join
-            (from call_reach where what = 'copy') as c
-            on c.trace_id = g.trace_id
-            and c.pid = g.pid
-            and c.tid = g.tid
-            and c.start_ns <= g.from_ns
-        asof left join
-            (from call_reach where what = 'sync') as s
-            on s.trace_id = g.trace_id
-            and s.pid = g.pid
-            and s.tid = g.tid
-            and s.start_ns <= g.from_ns
+        left join called as c on c.gap_id = g.kernel_id
     ),
     inside as (
         select
@@ -184,8 +178,8 @@ with
             case when $by_step then s.start_ns end as step_start_ns,
             j.device,
             j.cause,
-            greatest(s.start_ns, coalesce(j.from_ns, s.start_ns)) as start_ns,
-            least(s.start_ns + s.dur_ns, coalesce(j.to_ns, s.start_ns + s.dur_ns)) as end_ns,
+            greatest(s.start_ns, j.open_ns) as start_ns,
+            least(s.start_ns + s.dur_ns, j.shut_ns) as end_ns,
             coalesce(j.kernel_id, -1) as gap_id,
             j.op,
             j.kernel
@@ -193,8 +187,8 @@ with
         join
             step as s
             on s.trace_id = j.trace_id
-            and coalesce(j.from_ns < s.start_ns + s.dur_ns, true)
-            and coalesce(j.to_ns > s.start_ns, true)
+            and j.open_ns < s.start_ns + s.dur_ns
+            and j.shut_ns > s.start_ns
         where end_ns > start_ns
     ),
     windows as (

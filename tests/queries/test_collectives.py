@@ -83,7 +83,7 @@ def test_a_group_and_a_collective_make_a_row() -> None:
         compute(15, 5, 5),
     )
     assert csv(table) == snapshot("""\
-rank,group_name,group_size,collective,measured_on,calls,bytes,time_ns,exposed_ns,exposed_frac,algorithm_bytes_per_s,bus_bytes_per_s,best_bus_bytes_per_s,bandwidth_status,bandwidth_reason
+rank,group_name,ranks,collective,measured_on,calls,bytes,time_ns,exposed_ns,exposed_frac,algorithm_bytes_per_s,bus_bytes_per_s,best_bus_bytes_per_s,bandwidth_status,bandwidth_reason
 -,0,4,all_reduce,device,2,8000,30000,25000,0.8333333333333334,266666666.66666666,400000000.0,600000000.0,estimated,-
 -,1,2,all_reduce,device,1,4000,10000,10000,1.0,400000000.0,400000000.0,400000000.0,estimated,-
 -,0,4,all_gather,device,1,8000,5000,5000,1.0,1600000000.0,1200000000.0,1200000000.0,estimated,-

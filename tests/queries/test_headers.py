@@ -27,7 +27,7 @@ NUMBERED = {"rank", "step", "device", "stream", "layer", "count"}
 
 
 def everything() -> list[Event]:
-    """Make a small trace with two steps, a module, and device work with and without an op."""
+    """Make a small trace with two steps, a module, a collective, and device work with and without an op."""
     return [
         step(1, 0, 100),
         frame("nn.Module: LlamaAttention_0", 10, 40, 1),
@@ -36,6 +36,7 @@ def everything() -> list[Event]:
         kernel("gemm", 40, 20, 1),
         step(2, 100, 100),
         kernel("mystery", 150, 10, 99),
+        kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 170, 10, 98, stream=20),
         _allocator(30, 512, 512),
         _allocator(60, -512, 0),
     ]
