@@ -1,7 +1,8 @@
 """A second opinion: questions that HolisticTraceAnalysis answers, run on the trace files themselves.
 
 Owns what HTA needs (to be installed, and traces as JSON files in a folder), the process it runs in, and how its
-faults are told. What is asked of it lies in `hta_worker`, what the questions are in `hta_questions.toml`.
+faults are told. What is asked of it lies in `hta_worker`, what the questions are in `hta_questions.toml`. The catalog
+reads these with every question, so that what only an answer needs is imported there.
 """
 
 from __future__ import annotations
@@ -18,15 +19,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
-
 from tracekit.errors import TracekitError
-from tracekit.ingest import opened
 from tracekit.loading.raw import has_raw, raw_traces
 from tracekit.table import Note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    import polars as pl
 
 DISTRIBUTION = "HolisticTraceAnalysis"
 NEEDS = ("the trace itself", DISTRIBUTION)
@@ -40,12 +40,11 @@ _ROUNDED = (
     "HTA rounds starts up and ends down to whole µs: each piece of work loses up to 2 µs, and one shorter than that "
     "may last no time or less; -p rounded=false takes times as they are."
 )
-_SCHEMA = {
-    **dict.fromkeys(("rank", "stream", "launches", "short_kernels", "slow_calls", "late_starts", "edges"), pl.Int64),
-    **dict.fromkeys(("cause", "bound_by", "name"), pl.String),
-    **dict.fromkeys(("share_frac", "overlap_frac"), pl.Float64),
+_TYPES = {
+    **dict.fromkeys(("cause", "bound_by", "name"), "String"),
+    **dict.fromkeys(("share_frac", "overlap_frac"), "Float64"),
 }
-"""Types of the columns, but for times, which are whole ns."""
+"""Types of the columns, as Polars calls them; all others are whole numbers."""
 
 
 @cache
@@ -98,6 +97,8 @@ def answer(
 
 def _written(content: Path | bytes, name: str, path: Path) -> str:
     """Set a trace down as plain JSON, however it is packed, since HTA goes by the ends of names."""
+    from tracekit.ingest import opened
+
     with opened(content, name) as stream, path.open("wb") as file:
         for block in stream.blocks():
             file.write(block)
@@ -146,8 +147,10 @@ def _fault(name: str, said: str, code: int) -> TracekitError:
 
 def _frame(name: str, rows: list[dict[str, Any]], ranks: Sequence[int | None]) -> pl.DataFrame:
     """Return rows in the columns of the question, ordered by rank, the longest times first."""
+    import polars as pl
+
     columns = list(headers()[name]["columns"])
-    schema = {column: _SCHEMA.get(column, pl.Int64) for column in columns}
+    schema = {column: getattr(pl, _TYPES.get(column, "Int64")) for column in columns}
     made = pl.DataFrame([{**row, "rank": ranks[row["trace"]]} for row in rows], schema=schema, orient="row")
     long = next((column for column in ("idle_ns", "path_ns") if column in columns), None)
     keys = [column for column in ("stream", long, "cause", "bound_by", "name") if column in columns]
