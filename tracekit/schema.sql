@@ -195,7 +195,7 @@ comment on column attention_call.flops_status is 'exact, estimated or not_deriva
 comment on column attention_call.bytes is 'Bytes that must move.';
 comment on column attention_call.bytes_status is 'exact, estimated or not_derivable.';
 
-create table collective (collective_id bigint, trace_id bigint, op_id bigint, name varchar, source varchar, group_name varchar, group_description varchar, group_size bigint, group_ranks varchar, sequence_number bigint, src_rank bigint, dst_rank bigint, is_async boolean, in_elements bigint, out_elements bigint, dtype varchar, bytes bigint, kernel_id bigint, kernels bigint, step_id bigint, phase varchar, start_ns bigint, dur_ns bigint);
+create table collective (collective_id bigint, trace_id bigint, op_id bigint, name varchar, source varchar, group_name varchar, group_description varchar, group_size bigint, group_ranks varchar, sequence_number bigint, src_rank bigint, dst_rank bigint, is_async boolean, in_elements bigint, out_elements bigint, dtype varchar, bytes bigint, bus_factor double, kernel_id bigint, kernels bigint, step_id bigint, phase varchar, start_ns bigint, dur_ns bigint);
 comment on table collective is 'Collective operations between ranks: what was asked for, and its device work.';
 comment on column collective.collective_id is 'Id of the collective.';
 comment on column collective.trace_id is 'Trace it belongs to.';
@@ -214,6 +214,7 @@ comment on column collective.in_elements is 'Elements given.';
 comment on column collective.out_elements is 'Elements received.';
 comment on column collective.dtype is 'Element type, as torch names it (bfloat16).';
 comment on column collective.bytes is 'Bytes of the message: what is received for all_gather, scatter and recv, else what is given; null where elements or type are unknown.';
+comment on column collective.bus_factor is 'What nccl-tests multiplies algorithm bandwidth by to get bus bandwidth, for rings and trees; null where the group''s size is unknown or the collective has no factor.';
 comment on column collective.kernel_id is 'First piece of its device work.';
 comment on column collective.kernels is 'Pieces of its device work.';
 comment on column collective.step_id is 'Step of its device work, else of its op.';
@@ -302,6 +303,12 @@ comment on column quality.message is 'What it means, in one sentence.';
 
 create view kernel_of_any_step as select * from kernel;
 comment on view kernel_of_any_step is 'kernel, whatever step its work was launched in and --steps selects: for what ran in a step''s window.';
+
+create view launch_of_any_step as select * from launch;
+comment on view launch_of_any_step is 'launch, whatever step and phase it was made in: for what started the work of a step''s window.';
+
+create view other_event_of_any_step as select * from other_event;
+comment on view other_event_of_any_step is 'other_event, whatever step it lies in: for calls that reach into a step''s window.';
 
 create view cpu_op as select * from op where (select not bool_or(has_device) from trace);
 comment on view cpu_op is 'op where no device was recorded, else empty: what stands in for the kernels.';

@@ -19,7 +19,7 @@ from tracekit.units import unit_of
 
 FOLDER = Path(__file__).parent
 QUERIES = FOLDER.parents[1] / "queries"
-NAMES = catalog.names()
+NAMES = [name for name in catalog.names() if catalog.question(name).sql]
 RELATIONS = {relation.name: {column.name for column in relation.columns} for relation in schema()}
 COLUMNS = [column for relation in schema() for column in relation.columns]
 NUMBERED = {"rank", "step", "device", "stream", "layer", "depth", "count"}
@@ -27,7 +27,7 @@ NUMBERED = {"rank", "step", "device", "stream", "layer", "depth", "count"}
 
 
 def everything() -> list[Event]:
-    """Make a small trace with two steps, a module, and device work with and without an op."""
+    """Make a small trace with two steps, a module, a collective, and device work with and without an op."""
     return [
         step(1, 0, 100),
         frame("nn.Module: LlamaAttention_0", 10, 40, 1),
@@ -37,6 +37,7 @@ def everything() -> list[Event]:
         step(2, 100, 100),
         kernel("mystery", 150, 10, 99),
         event("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 170, 10, pid=0, tid=7, args={"device": 0, "stream": 7}),
+        kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 185, 10, 98, stream=20),
         _allocator(30, 512, 512),
         _allocator(60, -512, 0),
     ]

@@ -89,6 +89,10 @@ def _describe(name: str) -> None:
 
 
 def _description(asked: Question) -> list[str]:
-    lines = [f"{asked.name}: {asked.summary}", "", f"needs    {', '.join(asked.requires) or 'nothing'}"]
+    lines = [
+        f"{asked.name}: {asked.summary}",
+        "",
+        f"needs    {', '.join((*asked.requires, *asked.beside)) or 'nothing'}",
+    ]
     lines += [f"-p {param.name}={param.default}".ljust(34) + param.doc for param in asked.params.values()]
     return [*lines, "", "columns", *(f"  {name:<18}{doc}" for name, doc in asked.columns.items())]
