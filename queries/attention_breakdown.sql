@@ -31,10 +31,9 @@
 --
 -- [[notes]]
 -- status = "not_derivable"
--- text = """No layers: no nn.Module rows were recorded. Attention that is not fused, and the
--- linear layers around it, can't be told from other work either: what is here is a lower bound.
--- Record with with_stack=True."""
--- sql = "select 1 where not exists (select 1 from module)"
+-- text = """No layers: no nn.Module rows were recorded. The projections around a core, and
+-- attention that is not fused, are told from order and shapes. Record with with_stack=True."""
+-- sql = "select 1 where not (select bool_or(has_modules) from trace)"
 --
 -- [[notes]]
 -- status = "not_derivable"

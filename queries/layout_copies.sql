@@ -58,9 +58,9 @@
 --
 -- [[notes]]
 -- status = "info"
--- text = """No nn.Module rows were recorded: copies around attention can't be told from others and
--- have the role copy."""
--- sql = "select 1 where not exists (select 1 from module)"
+-- text = """No nn.Module rows were recorded: copies count to attention where order or shapes place
+-- them there; others have the role copy."""
+-- sql = "select 1 where not (select bool_or(has_modules) from trace)"
 --
 -- [[notes]]
 -- status = "estimated"

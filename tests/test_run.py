@@ -251,7 +251,7 @@ def test_answers_about_a_device_run_warn_of_a_share_without_an_op_from_one_perce
     with run(linked, kernel("mystery", 2000, 10, 99)) as opened:
         assert notes(opened.query("top_kernels")) == snapshot("""\
 warning: 1.0 % of device time has no op in the trace (see unlinked_kernels): its roles come from
-kernel names alone.
+kernel names and order.
 """)
     with run(linked, kernel("mystery", 2000, 9, 99)) as opened:
         assert notes(opened.query("top_kernels")) == ""

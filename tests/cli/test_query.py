@@ -33,7 +33,7 @@ gemm,gemm,attention.out_proj,2,600000,0.6,0.6,300000.0,200000,400000,400000
 """)
     assert said.err.splitlines()[-1] == (
         "warning: 10.0 % of device time has no op in the trace (see unlinked_kernels): "
-        "its roles come from kernel names alone."
+        "its roles come from kernel names and order."
     )
 
 

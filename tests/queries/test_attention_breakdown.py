@@ -148,9 +148,8 @@ layer,layers,total_ns
 """)
     assert notes(table) == snapshot("""\
 exact: Attention takes 100.0 % of the time of all work: 0.030 ms.
-not_derivable: No layers: no nn.Module rows were recorded. Attention that is not fused, and the
-linear layers around it, can't be told from other work either: what is here is a lower bound. Record
-with with_stack=True.
+not_derivable: No layers: no nn.Module rows were recorded. The projections around a core, and
+attention that is not fused, are told from order and shapes. Record with with_stack=True.
 """)
 
 

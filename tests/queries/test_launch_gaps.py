@@ -71,7 +71,7 @@ step,device,cause,is_inferred,gaps,idle_ns,longest_ns,longest_start_ns,longest_o
 info: A wait for a launch, a copy call or a sync is the host's: it launched too late. A trace does
 not show which work waited for another stream, so launch latency may hide that.
 warning: 12.2 % of device time has no op in the trace (see unlinked_kernels): its roles come from
-kernel names alone.
+kernel names and order.
 """)
 
 

@@ -82,7 +82,7 @@ def _unlinked(facts: Facts, *, has_launch: bool, what: str) -> Finding:
         for row in sorted(rows, key=lambda row: -row["ns"])
     )
     meaning = f"{text(share, FRACTION)} of device time {what} ({causes})"
-    return Finding(f"{meaning}: its roles come from kernel names alone", pieces, share, spent)
+    return Finding(f"{meaning}: its roles come from kernel names and order", pieces, share, spent)
 
 
 def external_ids(facts: Facts) -> Finding:

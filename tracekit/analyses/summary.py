@@ -155,11 +155,12 @@ def _work(store: Store) -> Iterator[Line]:
 
 def _attention(store: Store, roles: pl.DataFrame, total: int, what: str) -> str:
     of = f"{text(total, NANOSECONDS)} {what}"
-    has_modules = store.holds("module", "module_id")
+    has_modules = bool(store.scalar("select bool_or(has_modules) from trace"))
     if not roles.height:
-        return f"none in {of}" if has_modules else f"none found in {of}; without nn.Module rows only fused attention is"
+        only = "without nn.Module rows only what names, order and shapes show is"
+        return f"none in {of}" if has_modules else f"none found in {of}; {only}"
     unknown = store.scalar("select sum(dur_ns)::bigint from work where role in ('other', 'unlinked')") or 0
-    least = "" if has_modules and unknown < _UNKNOWN_SHARE * total else "at least "
+    least = "at least " if unknown >= _UNKNOWN_SHARE * total else "" if has_modules else "about "
     share = text(int(roles["ns"].sum()) / total, FRACTION)
     parts = _parts(roles.with_columns(pl.col("part").str.strip_prefix("attention.")), total)
     return f"{least}{share} of {of}: {parts}"
