@@ -54,7 +54,10 @@ _READING = 0.6
 """About what share of the time for a large trace goes into reading it."""
 IDS = {"op": "op_id", "frame": "frame_id", "module": "module_id", "launch": "launch_id", "kernel": "kernel_id",
         "memory_sample": "sample_id", "allocation": "allocation_id", "step": "step_id",
-        "collective": "collective_id", "workload": "workload_id"}  # fmt: skip
+        "collective": "collective_id", "attention_call": "call_id", "workload": "workload_id"}  # fmt: skip
+
+_TABLES = {"sample": "memory_sample", "call": "attention_call"}
+"""The tables of what parts count under another name."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +192,7 @@ def _in_parts(
     def done(share: float) -> None:
         settings.progress(stream.name, _READING + (1 - _READING) * share)
 
-    first = {name: ids["memory_sample" if name == "sample" else name] for name in (*COUNTED, "module", "step")}
+    first = {name: ids[_TABLES.get(name, name)] for name in (*COUNTED, "module", "step", "call")}
     linking = link_parts(outlines, folder, trace_id, first, crew, settings.part_rows, done)
     closing = _Closing(linking, source.facts, trace_id, ids, folder)
     return closing.files(said, list(problems(found)))
@@ -225,8 +228,7 @@ class _Closing:
         self._write("workload", workload.with_columns(pl.col("workload_id") + self._ids["workload"]))
         quality = meaning.quality([*noticed_before, *odd_lifetimes(oddities), *noticed(linking.tally), *self._forced()])
         row, quality = (meaning.with_trace_id(frame, self._trace_id) for frame in (self._row(said, samples), quality))
-        following = {**self._ids, **linking.ids, "memory_sample": linking.ids["sample"]}
-        following.pop("sample", None)
+        following = {**self._ids, **{_TABLES.get(name, name): number for name, number in linking.ids.items()}}
         following["step"] += self._steps.height
         following["workload"] += workload.height
         return TraceFiles(self._folder, self._files, row, quality, linking.tally.kernels, following)
