@@ -74,7 +74,7 @@ def attention_calls(ops: pl.DataFrame, kernels: pl.DataFrame, modules: pl.DataFr
     return Calls(table, of_kernel)
 
 
-# --- what calls say -----------------------------------------------------------------------------------------------------
+# --- what calls say ----------------------------------------------------------------------------------------------
 
 _SAID = (
     "implementation", "backend", "source", *_SIZES, "dtype", "is_causal", "causal_alignment", "window", "mask_kind",
@@ -91,7 +91,7 @@ def _readings(found: Found, ops: pl.DataFrame, kernels: pl.DataFrame) -> list[tu
         forward = read.get(call.forward) if call.forward is not None else None
         reading = _of_backward(_reading(call, ops), forward) if call.is_backward else _reading(call, ops)
         read[at] = reading
-    families = _families(calls, found, kernels)
+    families = _families(found, kernels)
     return [(_with_family(read[at], families.get(at)), call.source) for at, call in enumerate(calls)]
 
 
@@ -118,7 +118,7 @@ def _of_backward(own: Reading, forward: Reading | None) -> Reading:
     )
 
 
-def _families(calls: Sequence[Call], found: Found, kernels: pl.DataFrame) -> dict[int, str]:
+def _families(found: Found, kernels: pl.DataFrame) -> dict[int, str]:
     """Return for calls with a fused kernel the family of the first one."""
     names = kernels["name"]
     families = {
@@ -164,15 +164,14 @@ def window_of(mask: Mask) -> int | None:
 
 def _within(count: Counted) -> Counted:
     """Return counts that fit 64 bits: sizes that no memory holds are a fault of the trace."""
-    changed: dict[str, Any] = {}
-    for name in ("pairs", "flops", "bytes"):
-        value = getattr(count, name)
-        if value is not None and value > _MOST:
-            changed |= {name: None, f"{name}_status": "not_derivable"}
-    return count._replace(**changed, **({"pairs_least": None} if "pairs" in changed else {}))
+    if (count.pairs or 0) > _MOST:
+        count = count._replace(pairs=None, pairs_least=None, pairs_status="not_derivable")
+    if (count.flops or 0) > _MOST:
+        count = count._replace(flops=None, flops_status="not_derivable")
+    return count._replace(bytes=None, bytes_status="not_derivable") if (count.bytes or 0) > _MOST else count
 
 
-# --- where and when -----------------------------------------------------------------------------------------------------
+# --- where and when ----------------------------------------------------------------------------------------------
 
 
 def _where(calls: Sequence[Call], ops: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:

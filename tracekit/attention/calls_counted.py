@@ -47,7 +47,8 @@ def counted(reading: Reading, lengths: Sequence[int] | None = None) -> Counted:
     bounds, status = _pairs(reading, lengths)
     moved, moved_status = _bytes(reading)
     if bounds is None:
-        return Counted(bytes=moved, bytes_status=moved_status, **_of_chain(reading))
+        of_chain, chain_status = _of_chain(reading)
+        return Counted(None, None, "not_derivable", of_chain, chain_status, moved, moved_status)
     sizes = reading.sizes
     flops = None
     if sizes.hq is not None and sizes.d_qk is not None and sizes.d_v is not None:
@@ -62,14 +63,14 @@ def _flops(reading: Reading, heads: int, many: int) -> int:
     return flops_of(many, heads, sizes.d_qk or 0, sizes.d_v or 0, backward=reading.is_backward, recomputes=recomputes)
 
 
-def _of_chain(reading: Reading) -> dict[str, int | str]:
+def _of_chain(reading: Reading) -> tuple[int | None, str]:
     """Return the FLOPs of a chain of which only sequences times heads is known, so that pairs of one head are not."""
     sizes = reading.sizes
     if sizes.batch_heads is None or sizes.nq is None or sizes.nk is None or reading.mask.kind is None:
-        return {}
+        return None, "not_derivable"
     status = "estimated" if reading.mask.kind in _DENSE else "exact"
     flops = _flops(reading, sizes.batch_heads, pairs(sizes.nq, sizes.nk, view_of(reading.mask)))
-    return {"flops": flops, "flops_status": status}
+    return flops, status
 
 
 def view_of(mask: Mask) -> View:

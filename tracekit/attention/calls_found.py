@@ -20,8 +20,6 @@ from tracekit.attention.sequences import chains_in_ops
 from tracekit.link import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     Rows = NDArray[np.int64]
@@ -87,7 +85,7 @@ class _Finder:
         self.parents: Rows = ops["parent_id"].fill_null(-1).to_numpy()
         self.of_op: Rows = np.full(ops.height, -1, dtype=np.int64)
 
-    # --- ops that name themselves ------------------------------------------------------------------------------------
+    # --- ops that name themselves --------------------------------------------------------------------------------
 
     def find_named(self) -> None:
         """Make a call of each outermost op that a rule, or its name and shapes, tell to be one."""
@@ -154,7 +152,7 @@ class _Finder:
         stays = nearest(self.parents, kept)[inside] >= 0
         self.of_op[inside[~stays]] = -1
 
-    # --- chains --------------------------------------------------------------------------------------------------------
+    # --- chains --------------------------------------------------------------------------------------------------
 
     def find_chains(self, *, is_backward: bool) -> None:
         """Make a call of each product, softmax and product of fitting shapes that belong to no call."""
@@ -199,7 +197,7 @@ class _Finder:
                 found.append(row)
         return found
 
-    # --- backward passes without an op of their own ------------------------------------------------------------------------
+    # --- backward passes without an op of their own --------------------------------------------------------------
 
     def find_backward(self) -> None:
         """Link backward calls to forward ones, and gather the autograd nodes of those that have none."""

@@ -6,10 +6,12 @@ Owns the reading of one op's row by its rule in calls.toml. What contradicts its
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import msgspec
 
 from tracekit.attention.arguments import NOTHING, Argument, arguments, read_inputs, size_of
 from tracekit.attention.knowledge import load
@@ -32,14 +34,13 @@ class Row(NamedTuple):
     concrete: str | None
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """How ops of a name are read; calls.toml says what its fields mean."""
 
     implementation: str | None = None
     backend: str | None = None
     layout: str = "any"
-    alignment: Alignment | None = None
+    alignment: Literal["top_left", "bottom_right"] | None = None
     is_backward: bool = False
     is_no_call: bool = False
     keeps: tuple[str, ...] = ()
@@ -111,8 +112,7 @@ def rule_of(name: str) -> Rule | None:
     """Return how ops of a name are read, None for a name that tells of no attention."""
     for row in load("calls")["call"]:
         if re.fullmatch(row["pattern"], name):
-            known = {field.name for field in fields(Rule)}
-            return Rule(**{key: tuple(v) if key == "keeps" else v for key, v in row.items() if key in known})
+            return msgspec.convert(row, Rule)
     telling = load("calls")["generic"]
     if re.fullmatch(telling["pattern"], name) and not re.fullmatch(telling["not_looked_at"], name):
         return Rule("generic", is_generic=True, is_backward=bool(re.fullmatch(telling["backward"], name)))
@@ -132,7 +132,7 @@ def read_op(row: Row) -> Reading:
         _meant(named, *names).dtype for names in (("query",), ("key",), ("value",), load("calls")["means"]["out"])
     )
     dropout = _number(_meant(named, *load("calls")["means"]["dropout"]).value)
-    return replace(plain, sizes=sizes, mask=_mask(named, rule, sizes), types=Types(q, k, v, o), dropout=dropout)
+    return replace(plain, sizes=sizes, mask=_mask(named, rule), types=Types(q, k, v, o), dropout=dropout)
 
 
 def fits_generic(row: Row) -> bool:
@@ -175,7 +175,7 @@ def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-# --- sizes ---------------------------------------------------------------------------------------------------------------
+# --- sizes -------------------------------------------------------------------------------------------------------
 
 
 def _sizes(named: Mapping[str, Argument], rule: Rule) -> Sizes:
@@ -253,10 +253,10 @@ def _embedded(q: Shape | None, k: Shape | None, heads: int | None) -> Sizes:
     return Sizes(q[0], heads, heads, q[1], nk, dim, dim, q[0] * q[1], q[0] * nk, is_varlen=False)
 
 
-# --- masks ---------------------------------------------------------------------------------------------------------------
+# --- masks -------------------------------------------------------------------------------------------------------
 
 
-def _mask(named: Mapping[str, Argument], rule: Rule, sizes: Sizes) -> Mask:
+def _mask(named: Mapping[str, Argument], rule: Rule) -> Mask:
     means = load("calls")["means"]
     dense = _meant(named, *means["mask"])
     causal, alignment = _causal(named, rule)
@@ -308,7 +308,7 @@ def _mask_bytes(dense: Argument) -> int | None:
     return None if size is None else size * prod(n for n, step in zip(dense.shape, strides, strict=True) if step)
 
 
-# --- several ops of one call ------------------------------------------------------------------------------------------------
+# --- several ops of one call -------------------------------------------------------------------------------------
 
 
 def merged(readings: Sequence[Reading]) -> Reading:
