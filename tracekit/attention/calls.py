@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from tracekit.attention.arguments import read_inputs
 from tracekit.attention.calls_chain import read_chain
 from tracekit.attention.calls_counted import counted
 from tracekit.attention.calls_found import found_calls
-from tracekit.attention.calls_read import Mask, Reading, Row, merged, read_op
+from tracekit.attention.calls_read import Mask, Reading, Row, Sizes, merged, read_op
 from tracekit.attention.knowledge import family_of, load, place_of_module
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from tracekit.attention.calls_counted import Counted
     from tracekit.attention.calls_found import Call, Found
+    from tracekit.attention.facts import Facts
 
 CALL: dict[str, Any] = {
     "call_id": pl.Int64, "op_id": pl.Int64, "module_id": pl.Int64, "step_id": pl.Int64, "layer": pl.Int64,
@@ -87,12 +89,43 @@ def _readings(found: Found, ops: pl.DataFrame, kernels: pl.DataFrame) -> list[tu
     """Return what each call's ops say, forward calls first, since backward ones take over what they don't say."""
     read: dict[int, Reading] = {}
     calls = found.calls
+    products = _product_types(found, ops)
     for at, call in sorted(enumerate(calls), key=lambda pair: pair[1].forward is not None):
         forward = read.get(call.forward) if call.forward is not None else None
         reading = _of_backward(_reading(call, ops), forward) if call.is_backward else _reading(call, ops)
-        read[at] = reading
+        read[at] = (
+            replace(reading, core_dtype=products[at]) if reading.backend == "math" and at in products else reading
+        )
+    _guess_masks(calls, read)
     families = _families(found, kernels)
     return [(_with_family(read[at], families.get(at)), call.source) for at, call in enumerate(calls)]
+
+
+def _guess_masks(calls: Sequence[Call], read: dict[int, Reading]) -> None:
+    """Give backward chains, in which a mask leaves no trace, that of forward chains of their sizes if they agree."""
+    chains = {at: read[at] for at, call in enumerate(calls) if call.chain is not None}
+    known: dict[tuple[int | None, ...], set[Mask]] = {}
+    for reading in chains.values():
+        if not reading.is_backward:
+            known.setdefault(_chain_sizes(reading), set()).add(reading.mask)
+    for at, reading in chains.items():
+        if reading.is_backward:
+            masks = known.get(_chain_sizes(reading), set())
+            read[at] = replace(reading, mask=next(iter(masks)) if len(masks) == 1 else Mask())
+
+
+def _chain_sizes(reading: Reading) -> tuple[int | None, ...]:
+    sizes = reading.sizes
+    return sizes.batch_heads, sizes.nq, sizes.nk
+
+
+def _product_types(found: Found, ops: pl.DataFrame) -> dict[int, str | None]:
+    """Return for calls with a batched product the element type of the first one."""
+    rows = ops.select("name", "input_types").with_columns(call=pl.Series(found.of_op))
+    rows = rows.filter((pl.col("call") >= 0) & pl.col("name").is_in(["aten::bmm", "aten::baddbmm"]))
+    first = rows.group_by("call", maintain_order=True).agg(pl.col("input_types").first())
+    inputs = {call: read_inputs(None, types, None, None) for call, types in first.iter_rows()}
+    return {call: next((one.dtype for one in each if one.dtype), None) for call, each in inputs.items()}
 
 
 def _reading(call: Call, ops: pl.DataFrame) -> Reading:
@@ -115,6 +148,7 @@ def _of_backward(own: Reading, forward: Reading | None) -> Reading:
         own.mask if own.mask.kind is not None else forward.mask,
         own.types if own.types.q is not None else forward.types,
         own.dropout if own.dropout is not None else forward.dropout,
+        forward.core_dtype,
     )
 
 
@@ -149,7 +183,8 @@ def _says(reading: tuple[Reading, str]) -> tuple[Any, ...]:
     count = _within(counted(said))
     sizes = said.sizes
     return (
-        said.implementation, said.backend, source, *(getattr(sizes, name) for name in _SIZES), said.types.q,
+        said.implementation, said.backend, source, *(getattr(sizes, name) for name in _SIZES),
+        said.core_dtype or said.types.q,
         said.mask.is_causal, said.mask.alignment, window_of(said.mask), said.mask.kind, said.mask.bytes, said.dropout,
         sizes.is_varlen, sizes.tokens_q, sizes.tokens_k, *count,
     )  # fmt: skip
@@ -249,3 +284,40 @@ def _modes(table: pl.DataFrame, ops: pl.DataFrame) -> Iterator[str | None]:
             yield None
         else:
             yield "decode" if queries == 1 and keys != 1 else "prefill"
+
+
+# --- facts -------------------------------------------------------------------------------------------------------
+
+
+def with_lengths(table: pl.DataFrame, facts: Facts, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return calls with the pairs and FLOPs of packed sequences whose true lengths facts hold, which are exact."""
+    ids = dict(steps.select("number", "step_id").iter_rows())
+    lengths = {ids[step.number]: step.lengths for step in facts.steps if step.number in ids and step.lengths}
+    packed = table.with_row_index("row").filter(pl.col("is_varlen") & pl.col("step_id").is_in(list(lengths)))
+    changed = {}
+    for row in packed.iter_rows(named=True):
+        if (found := _exact(row, lengths[row["step_id"]])) is not None:
+            changed[row["row"]] = found
+    if not changed:
+        return table
+    names = ("pairs", "pairs_least", "pairs_status", "flops", "flops_status")
+    schema = {"row": pl.UInt32, **{name: CALL[name] for name in names}}
+    new = pl.DataFrame([(row, *values) for row, values in changed.items()], schema=schema, orient="row")
+    return table.with_row_index("row").update(new, on="row").drop("row")
+
+
+def _exact(row: Mapping[str, Any], lengths: Sequence[int]) -> tuple[int | str | None, ...] | None:
+    """Return pairs and FLOPs of a row of the table for true lengths, None where they are not its own."""
+    is_known = row["mask_kind"] in {"none", "causal"} and row["pairs_status"] != "exact"
+    if not is_known or (row["window"] is not None and not row["is_causal"]):
+        return None
+    left = None if row["window"] is None else row["window"] - 1
+    mask = Mask(row["mask_kind"], row["is_causal"], row["causal_alignment"], left, 0 if row["is_causal"] else None)
+    known = {name: row[name] for name in (*_SIZES, "tokens_q", "tokens_k")}
+    reading = Reading(
+        row["implementation"], row["backend"], row["phase"] == "backward", Sizes(**known, is_varlen=True), mask
+    )
+    count = _within(counted(reading, lengths))
+    if count.pairs_status != "exact":
+        return None
+    return count.pairs, count.pairs_least, count.pairs_status, count.flops, count.flops_status

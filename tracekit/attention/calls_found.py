@@ -14,9 +14,9 @@ import numpy as np
 import polars as pl
 
 from tracekit.attention.calls_read import Row, fits_generic, rule_of
-from tracekit.attention.cores import Unit, cores_of
+from tracekit.attention.cores import Unit, cores_of, product_of
 from tracekit.attention.knowledge import family_of, load
-from tracekit.attention.sequences import chains_in_ops
+from tracekit.attention.sequences import chains_in_ops, shapes_of
 from tracekit.link import nearest
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     Rows = NDArray[np.int64]
 
+_BESIDE = 24
+"""How many ops lie at most between the two products of a backward chain that are made of the same gradient."""
 _INPUTS = ("name", "input_dims", "input_types", "input_strides", "concrete_inputs")
 
 
@@ -163,7 +165,8 @@ class _Finder:
                 self.of_op[unit.row] >= 0 for unit in (scores, softmax, values)
             ):
                 continue
-            rows = self._between(self._wrapped(scores.row), self._wrapped(values.row))
+            first, end = self._with_others(scores, values) if is_backward else (scores.row, values.row)
+            rows = self._between(self._wrapped(first), self._wrapped(end))
             if not rows or rows[0] <= last:
                 continue
             last = rows[-1]
@@ -176,6 +179,21 @@ class _Finder:
         if not hasattr(self, "_known_chains"):
             self._known_chains = chains_in_ops(self.ops)
         return self._known_chains
+
+    def _with_others(self, first: Unit, last: Unit) -> tuple[int, int]:
+        """Return where a backward chain begins and ends: dV is made beside dP, and dK beside dQ, of the same sizes."""
+        found = []
+        for unit, step in ((first, -1), (last, 1)):
+            found.append(unit.row)
+            for row in range(unit.row + step, unit.row + step * _BESIDE, step):
+                if not 0 <= row < len(self.names) or self.of_op[row] >= 0:
+                    break
+                if self.names[row] == "aten::bmm":
+                    other = product_of(self.names[row], shapes_of(self.ops["input_dims"][row] or ""))
+                    if other is not None and unit.product is not None and other.sizes == unit.product.sizes:
+                        found[-1] = row
+                    break
+        return found[0], found[1]
 
     def _wrapped(self, row: int) -> int:
         """Return the op around a product that asks for it, such as matmul, or the product."""

@@ -105,6 +105,8 @@ class Reading:
     mask: Mask = Mask()
     types: Types = Types()
     dropout: float | None = None
+    core_dtype: str | None = None
+    """Element type of the products, where it is another than the inputs': math makes float32 of half types."""
 
 
 @cache

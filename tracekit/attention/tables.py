@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracekit.attention.batches import batches
-from tracekit.attention.calls import attention_calls
+from tracekit.attention.calls import attention_calls, with_lengths
 from tracekit.attention.facts import Facts
 from tracekit.attention.knowledge import place_of_module
 from tracekit.attention.roles import kernel_roles, op_meanings
@@ -45,6 +45,7 @@ def give_meaning(linked: Trace, facts: Facts | None = None, trace_id: int = 0) -
         "allocation": with_categories(
             linked.allocations.join(by_op, on="op_id", how="left", maintain_order="left")
         ),
+        "attention_call": with_lengths(part["attention_call"], facts, linked.steps),
         "batch": batches(facts, linked.steps, linked.ops),
         "workload": workload(linked.dur_ns, facts),
         "quality": quality(linked.problems),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.attention import Facts, batches, give_meaning
+from tracekit.attention import Facts, batches, give_meaning, with_lengths
 from tracekit.attention import tables as meaning
 from tracekit.errors import TracekitError
 from tracekit.ingest import (
@@ -216,7 +216,9 @@ class _Closing:
                 self._write(name, frame)
         for report in linking.reports:
             for name, path in report.tables.items():
-                if name != "collective":
+                if name == "attention_call":
+                    self._write(name, with_lengths(taken_up(path).drop("trace_id"), self._facts, self._steps))
+                elif name != "collective":
                     self._files.setdefault(name, []).append(path)
         self._collectives()
         oddities, samples = self._memory()
