@@ -32,6 +32,7 @@ SHOWN = {
     "module": ("path",),
     "launch": ("name", "start_ns", "correlation"),
     "kernel": ("name", "start_ns", "stream"),
+    "attention_call": ("implementation", "phase", "start_ns"),
 }
 """What a row is known by, in place of its id."""
 POINTS_TO = {
@@ -42,6 +43,7 @@ POINTS_TO = {
     "module_id": "module",
     "launch_id": "launch",
     "kernel_id": "kernel",
+    "call_id": "attention_call",
 }
 PARENTS = ("op", "frame", "module")
 KEPT = ("op", "frame", "launch", "kernel", "memory_sample", "other_event")

@@ -4,7 +4,8 @@
 """
 
 from tracekit.attention.batches import batches, calls_with_padding
+from tracekit.attention.calls import with_lengths
 from tracekit.attention.facts import Facts, read_facts
 from tracekit.attention.tables import give_meaning, part_tables
 
-__all__ = ["Facts", "batches", "calls_with_padding", "give_meaning", "part_tables", "read_facts"]
+__all__ = ["Facts", "batches", "calls_with_padding", "give_meaning", "part_tables", "read_facts", "with_lengths"]

@@ -142,6 +142,15 @@ def cores_of(units: Sequence[Unit]) -> list[Core]:
     return sorted([*_fused(units), *chains])
 
 
+def chains_of(units: Sequence[Unit]) -> list[tuple[Unit, Unit, Unit]]:
+    """Return the chains of a sequence as the units that make scores, take their softmax and apply them."""
+    found = []
+    for place, unit in enumerate(units):
+        if unit.action == "softmax" and (core := _chain(units, place)) is not None:
+            found.append((units[core.first], unit, units[core.last]))
+    return found
+
+
 def _fused(units: Sequence[Unit]) -> Iterator[Core]:
     """Yield cores that name themselves; what is done for one call in several pieces is one."""
     place = 0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import polars as pl
 
-from tracekit.attention.cores import Unit
+from tracekit.attention.cores import Unit, chains_of
 from tracekit.attention.knowledge import family_of, meaning_of
 from tracekit.attention.order import Finding, is_sum_of_rows, read
 
@@ -43,6 +43,16 @@ def found_in_ops(ops: pl.DataFrame, roles: Sequence[str]) -> dict[int, Finding]:
     for sequence in _threads(ops, units):
         told.update({sequence[place].row: finding for place, finding in read(sequence).items()})
     return {row: told[unit] for row, unit in enumerate(unit_of) if unit in told}
+
+
+def chains_in_ops(ops: pl.DataFrame) -> list[tuple[Unit, Unit, Unit]]:
+    """Return the chains that make an attention, as the ops that make scores, take their softmax and apply them."""
+    names = ops["name"].to_list()
+    actions = {name: _action(name) for name in set(names)}
+    if not {"bmm", "softmax"} <= set(actions.values()):
+        return []
+    units, _ = _units(ops, names, actions, ["other"] * len(names))
+    return [chain for sequence in _threads(ops, units) for chain in chains_of(sequence)]
 
 
 def _action(name: str) -> str | None:

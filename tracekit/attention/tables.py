@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracekit.attention.batches import batches
+from tracekit.attention.calls import attention_calls, with_lengths
 from tracekit.attention.facts import Facts
 from tracekit.attention.knowledge import place_of_module
 from tracekit.attention.precisions import compute_dtypes
@@ -45,6 +46,7 @@ def give_meaning(linked: Trace, facts: Facts | None = None, trace_id: int = 0) -
         "allocation": with_categories(
             linked.allocations.join(by_op, on="op_id", how="left", maintain_order="left")
         ),
+        "attention_call": with_lengths(part["attention_call"], facts, linked.steps),
         "batch": batches(facts, linked.steps, linked.ops),
         "workload": workload(linked.dur_ns, facts),
         "quality": quality(linked.problems),
@@ -63,10 +65,11 @@ def part_tables(linked: Linked) -> dict[str, pl.DataFrame]:
     Samples of memory also keep the op around them, its role included, of which allocations are made.
     """
     meanings = op_meanings(linked.ops, linked.frames)
+    calls = attention_calls(linked.ops, linked.kernels, linked.modules)
     kernels = linked.kernels.with_columns(
         kernel_roles(linked.kernels, linked.ops, meanings),
         compute_dtype=compute_dtypes(linked.kernels["name"]),
-        call_id=pl.lit(None, pl.Int64),
+        call_id=calls.of_kernel,
     )
     ops = linked.ops.hstack(meanings.columns()).drop("is_annotation", "fwd_thread_id")
     by_op = ops.select("op_id", "role")
@@ -75,6 +78,7 @@ def part_tables(linked: Linked) -> dict[str, pl.DataFrame]:
         "frame": linked.frames.drop("python_id", "python_parent_id"),
         "launch": linked.launches,
         "collective": linked.collectives,
+        "attention_call": calls.table,
         "kernel": kernels.drop("external_id", "pid", "tid"),
         "memory_sample": linked.memory_samples.join(by_op, on="op_id", how="left", maintain_order="left"),
         "other_event": linked.other.sort("start_ns", "category", "name", nulls_last=False, maintain_order=True),

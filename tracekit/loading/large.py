@@ -163,6 +163,8 @@ def link_parts(
     used = {name: first_ids[name] for name in first_ids}
     for name, count in _counts(chosen, splits).items():
         used[name] += int(count.sum())
+        if name in {"op", "kernel"}:
+            used["call"] += int(count.sum())
     used["op"], used["frame"] = used["op"] + spanning.ops.height, used["frame"] + spanning.frames.height
     used["module"] += len(modules)
     mine = _spanning_tables(tables, spanning, reports, first_ids, modules)
@@ -213,6 +215,9 @@ def _jobs(
         device = chosen.device[number]
         pieces = [one.place for one in outlines if one.place.number in device or _lies_in(one, window)]
         first = {name: int(start[name] + count[:number].sum()) for name, count in counts.items()} | {"collective": 0}
+        # A call has an op or a kernel of its own, so that there are never more calls than those.
+        before = sum(first[name] - first_ids[name] for name in ("op", "kernel"))
+        first["call"] = first_ids["call"] + before
         jobs.append(
             Job(
                 folder,

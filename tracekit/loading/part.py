@@ -38,6 +38,7 @@ _REFERENCES = {
     "kernel_id": "kernel",
     "sample_id": "sample",
     "collective_id": "collective",
+    "call_id": "call",
 }
 _TIMED = ("ops", "frames", "runtime", "memory", "other")
 
@@ -121,6 +122,7 @@ def link_and_write(job: Job) -> Report:
     """Link one part, give its rows their meaning and write its tables to the job's folder."""
     linked = link_part(_frames(job), job.survey, job.around, pl.Series(job.early))
     tables = part_tables(linked)
+    _keep_own_calls(tables, job.window.start - job.survey.origin_ns)
     ids = _Ids(job, tables["op"], tables["frame"], linked.modules)
     around = tables["op"].filter(pl.col("known_id").is_not_null())
     begins = (pl.col("start_ns") >= job.window.start - job.survey.origin_ns).alias("begins")
@@ -148,6 +150,16 @@ def link_and_write(job: Job) -> Report:
         calls,
         bool(own["op"]["input_dims"].is_not_null().any()),
     )
+
+
+def _keep_own_calls(tables: dict[str, pl.DataFrame], start_ns: int) -> None:
+    """Leave out the attention calls of ops that began before the part, which are another part's."""
+    calls, kernels = tables["attention_call"], tables["kernel"]
+    kept = calls.filter((pl.col("start_ns") >= start_ns) | pl.col("op_id").is_null())
+    if kept.height < calls.height:
+        known = pl.col("call_id").is_in(kept["call_id"].to_list())
+        tables["kernel"] = kernels.with_columns(call_id=pl.when(known).then("call_id"))
+        tables["attention_call"] = kept
 
 
 def _own(frame: pl.DataFrame) -> pl.DataFrame:

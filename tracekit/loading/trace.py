@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.attention import Facts, batches, give_meaning
+from tracekit.attention import Facts, batches, give_meaning, with_lengths
 from tracekit.attention import tables as meaning
 from tracekit.errors import TracekitError
 from tracekit.ingest import (
@@ -55,7 +55,10 @@ _READING = 0.6
 """About what share of the time for a large trace goes into reading it."""
 IDS = {"op": "op_id", "frame": "frame_id", "module": "module_id", "launch": "launch_id", "kernel": "kernel_id",
         "memory_sample": "sample_id", "allocation": "allocation_id", "step": "step_id",
-        "collective": "collective_id", "workload": "workload_id"}  # fmt: skip
+        "collective": "collective_id", "attention_call": "call_id", "workload": "workload_id"}  # fmt: skip
+
+_TABLES = {"sample": "memory_sample", "call": "attention_call"}
+"""The tables of what parts count under another name."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +193,7 @@ def _in_parts(
     def done(share: float) -> None:
         settings.progress(stream.name, _READING + (1 - _READING) * share)
 
-    first = {name: ids["memory_sample" if name == "sample" else name] for name in (*COUNTED, "module", "step")}
+    first = {name: ids[_TABLES.get(name, name)] for name in (*COUNTED, "module", "step", "call")}
     linking = link_parts(outlines, folder, said, trace_id, first, crew, settings.part_rows, done)
     closing = _Closing(linking, source.facts, trace_id, ids, folder)
     return closing.files(said, list(problems(found)))
@@ -214,7 +217,9 @@ class _Closing:
                 self._write(name, frame)
         for report in linking.reports:
             for name, path in report.tables.items():
-                if name != "collective":
+                if name == "attention_call":
+                    self._write(name, with_lengths(taken_up(path).drop("trace_id"), self._facts, self._steps))
+                elif name != "collective":
                     self._files.setdefault(name, []).append(path)
         self._collectives()
         oddities, samples = self._memory()
@@ -226,8 +231,7 @@ class _Closing:
         self._write("workload", workload.with_columns(pl.col("workload_id") + self._ids["workload"]))
         quality = meaning.quality([*noticed_before, *odd_lifetimes(oddities), *noticed(linking.tally), *self._forced()])
         row, quality = (meaning.with_trace_id(frame, self._trace_id) for frame in (self._row(said, samples), quality))
-        following = {**self._ids, **linking.ids, "memory_sample": linking.ids["sample"]}
-        following.pop("sample", None)
+        following = {**self._ids, **{_TABLES.get(name, name): number for name, number in linking.ids.items()}}
         following["step"] += self._steps.height
         following["workload"] += workload.height
         return TraceFiles(self._folder, self._files, row, quality, linking.tally.kernels, following)

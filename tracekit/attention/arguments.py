@@ -1,0 +1,145 @@
+"""Named arguments of an attention op's row: which input is the query, which the mask, which the causal flag.
+
+Owns how a row's inputs are read; the orders, by op and number of inputs, lie in arguments.toml. It says nothing of
+what an argument means.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tracekit.attention.knowledge import load
+from tracekit.link.collectives import knowledge
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Argument(NamedTuple):
+    """One input of an op: shape and strides in elements, element type by torch's name, value of a scalar.
+
+    `shape` is None for what is no tensor and where shapes were not recorded.
+    """
+
+    shape: tuple[int, ...] | None
+    dtype: str | None
+    strides: tuple[int, ...] | None
+    value: object | None
+
+
+NOTHING = Argument(None, None, None, None)
+_NO_TENSOR = frozenset({"", "Scalar", "ScalarList", "TensorList", "GenericList"})
+
+
+def arguments(
+    op_name: str, dims: str | None, types: str | None, strides: str | None, concrete: str | None
+) -> dict[str, Argument] | None:
+    """Return an op's inputs by name, None where no order of its arguments is known that fits the row.
+
+    The texts are the columns input_dims, input_types, input_strides and concrete_inputs, as JSON.
+    """
+    inputs = read_inputs(dims, types, strides, concrete)
+    for order, least, most in _orders(op_name):
+        if least <= len(inputs) <= most and _fits(named := dict(zip(order, inputs, strict=False))):
+            return named
+    return None
+
+
+@cache
+def read_inputs(dims: str | None, types: str | None, strides: str | None, concrete: str | None) -> tuple[Argument, ...]:
+    """Return the inputs of an op's row in their order; what is not there or can't be read is None."""
+    shapes, kinds, steps, values = (_list(text) for text in (dims, types, strides, concrete))
+    count = max(len(shapes), len(kinds), len(values))
+    columns = (each + [None] * (count - len(each)) for each in (shapes, kinds, steps, values))
+    return tuple(_input(*cells) for cells in zip(*columns, strict=False))
+
+
+def _list(text: str | None) -> list[Any]:
+    try:
+        found = json.loads(text) if text else []
+    except ValueError:
+        return []
+    return found if isinstance(found, list) else []
+
+
+def _input(shape: object, kind: object, steps: object, value: object) -> Argument:
+    is_tensor = isinstance(kind, str) and kind not in _NO_TENSOR
+    sizes = _sizes(shape)
+    if kind is None and sizes:  # types were not recorded
+        is_tensor = True
+    if not is_tensor:
+        return Argument(None, None, None, _value(value))
+    dtype = _spellings().get(kind) if isinstance(kind, str) else None
+    strides = _sizes(steps)
+    if sizes is None or strides is None or len(strides) != len(sizes):
+        strides = None
+    return Argument(sizes, dtype, strides, None)
+
+
+def _sizes(shape: object) -> tuple[int, ...] | None:
+    if not isinstance(shape, list) or not all(isinstance(size, int) for size in shape):
+        return None
+    return tuple(shape)
+
+
+def _value(text: object) -> object | None:
+    """Return what a scalar's text says, None where there is none: `0.` is a number here, but no JSON."""
+    if not isinstance(text, str) or not text:
+        return None
+    if text in {"True", "False"}:
+        return text == "True"
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return json.loads(text) if text.startswith("[") else float(text)
+    except ValueError:
+        return text
+
+
+def _fits(named: Mapping[str, Argument]) -> bool:
+    """Tell whether what was recorded can be these arguments, by the kinds of scalars and where tensors stand."""
+    if any(named[name].value is not None for name in ("query", "key", "value") if name in named):
+        return False
+    return all(one.value is None or _is_kind(one.value, _kinds().get(name)) for name, one in named.items())
+
+
+def _is_kind(value: object, kind: str | None) -> bool:
+    if kind == "bool":
+        return isinstance(value, bool)
+    if kind == "integer":
+        return isinstance(value, int | list) and not isinstance(value, bool)
+    if kind == "number":
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return True
+
+
+@cache
+def _spellings() -> dict[str, str]:
+    """Return torch's names of element types by how they are spelt in shapes."""
+    return {spelt: name for name, row in knowledge()["dtype"].items() for spelt in row["spellings"]}
+
+
+def size_of(dtype: str | None) -> int | None:
+    """Return the bytes of an element, None for a type that is not known."""
+    row = knowledge()["dtype"].get(dtype)
+    return row["bytes"] if row else None
+
+
+@cache
+def _kinds() -> dict[str, str]:
+    return {name: kind for kind, names in load("arguments")["kind"].items() for name in names}
+
+
+@cache
+def _orders(op_name: str) -> tuple[tuple[tuple[str, ...], int, int], ...]:
+    """Return the orders of an op's arguments, each with the fewest and the most inputs it is right for."""
+    return tuple(
+        (tuple(row["args"]), row.get("least", len(row["args"])), row.get("most", len(row["args"])))
+        for row in load("arguments")["op"]
+        if op_name in row.get("names", ()) or any(re.fullmatch(each, op_name) for each in row.get("patterns", ()))
+    )

@@ -1,0 +1,134 @@
+"""What a chain of ops says of its attention: a product, a softmax and a product, with a mask and a dropout between.
+
+Owns the reading of naive attention. Sequences and heads are told apart only where an op around the products, or what
+becomes of the result, has them apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING
+
+from tracekit.attention.arguments import Argument, read_inputs, size_of
+from tracekit.attention.calls_read import Mask, Reading, Sizes, Types
+from tracekit.attention.cores import product_of
+from tracekit.attention.knowledge import load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import polars as pl
+
+    from tracekit.attention.calls_found import Chain
+
+Shape = tuple[int, ...]
+_INPUTS = ("input_dims", "input_types", "input_strides", "concrete_inputs")
+_AFTER = 12
+"""How many ops after a chain may say how heads and sequences lie in its result."""
+
+
+def read_chain(roots: Sequence[int], chain: Chain, ops: pl.DataFrame) -> Reading:
+    """Return what a chain says; `roots` are its outermost ops, by row."""
+    scores, values = (_inputs(ops, row) for row in (chain.scores, chain.values))
+    first = product_of(ops["name"][chain.scores], _shapes(scores))
+    last = product_of(ops["name"][chain.values], _shapes(values))
+    plain = Reading("naive")
+    if first is None or last is None or (first.m, first.n) != (last.m, last.k) or first.batch != last.batch:
+        return plain
+    sizes = Sizes(
+        nq=first.m, nk=first.n, d_qk=first.k, d_v=last.n, batch_heads=first.batch, is_varlen=False
+    )  # fmt: skip
+    if (apart := _apart(ops, roots, chain, first.batch)) is not None:
+        b, heads = apart
+        sizes = replace(sizes, b=b, hq=heads, hkv=heads, tokens_q=b * first.m, tokens_k=b * first.n)
+    factors = [one.dtype for one in scores if one.shape]
+    dtype = factors[-2] if len(factors) > 1 else None
+    applied = [one.dtype for one in values if one.shape]
+    types = Types(dtype, factors[-1] if factors else None, applied[-1] if applied else None)
+    return replace(plain, sizes=sizes, types=types, mask=_mask(ops, chain, sizes), dropout=_dropout(ops, chain))
+
+
+def _inputs(ops: pl.DataFrame, row: int) -> tuple[Argument, ...]:
+    return read_inputs(*ops.select(*_INPUTS).row(row))
+
+
+def _shapes(inputs: Sequence[Argument]) -> list[Shape]:
+    return [one.shape or () for one in inputs]
+
+
+def _apart(ops: pl.DataFrame, roots: Sequence[int], chain: Chain, batch: int) -> tuple[int, int] | None:
+    """Return sequences and heads, of which a batched product only has the product."""
+    for row in (roots[0], chain.softmax, roots[-1]):
+        for shape in _shapes(_inputs(ops, row)):
+            if len(shape) == 4 and shape[0] * shape[1] == batch:
+                return shape[0], shape[1]
+    return _from_result(ops, roots[-1], batch)
+
+
+def _from_result(ops: pl.DataFrame, last: int, batch: int) -> tuple[int, int] | None:
+    """Return sequences and heads from the first view of the result that has them as its first two dims."""
+    rows = ops.select("name", "input_dims", "concrete_inputs", "parent_id")[last + 1 : last + 1 + _AFTER]
+    for name, dims, concrete, _ in rows.iter_rows():
+        if name not in {"aten::view", "aten::reshape", "aten::unflatten"}:
+            continue
+        given, *rest = read_inputs(dims, None, None, concrete) or (None,)
+        wanted = rest[0].value if rest else None
+        if given is None or not given.shape or not isinstance(wanted, list) or len(wanted) < 4:
+            continue
+        if given.shape[0] == batch and wanted[0] * wanted[1] == batch and len(given.shape) == 3:
+            return wanted[0], wanted[1]
+    return None
+
+
+def _between(ops: pl.DataFrame, chain: Chain) -> Iterator[tuple[str, tuple[Argument, ...]]]:
+    """Yield the ops from scores to values that may hide or drop scores, with their inputs."""
+    rules = load("calls")["chain"]
+    wanted = {*rules["boolean"], *rules["additive"], *rules["dropout"]}
+    rows = ops.select("name", *_INPUTS)[chain.scores : chain.values]
+    for name, *texts in rows.iter_rows():
+        if name in wanted:
+            yield name, read_inputs(*texts)
+
+
+def _mask(ops: pl.DataFrame, chain: Chain, sizes: Sizes) -> Mask:
+    """Return what hides scores between the products. What is no mask of their shape hides nothing."""
+    rules = load("calls")["chain"]
+    scores = (sizes.batch_heads or 0, sizes.nq or 0, sizes.nk or 0)
+    for name, inputs in _between(ops, chain):
+        over = [one for one in inputs if one.shape and _lies_over(one.shape, sizes)]
+        if not any(prod(one.shape or ()) == prod(scores) for one in over):
+            continue
+        if name in rules["boolean"] and (masks := [one for one in over if one.dtype == "bool"]):
+            return Mask("boolean", bytes=_bytes(masks[0]))
+        if name in rules["additive"] and len(over) > 1:
+            mask = min(over, key=_elements)
+            return Mask("additive", bytes=_bytes(mask))
+    return Mask("none", is_causal=False)
+
+
+def _lies_over(shape: Shape, sizes: Sizes) -> bool:
+    return len(shape) >= 2 and shape[-1] == sizes.nk and shape[-2] in {sizes.nq, 1}
+
+
+def _elements(one: Argument) -> int:
+    count = 1
+    strides = one.strides or (1,) * len(one.shape or ())
+    for size, step in zip(one.shape or (), strides, strict=True):
+        count *= size if step else 1
+    return count
+
+
+def _bytes(mask: Argument) -> int | None:
+    size = size_of(mask.dtype)
+    return None if size is None else size * _elements(mask)
+
+
+def _dropout(ops: pl.DataFrame, chain: Chain) -> float:
+    """Return the probability by which scores are dropped, 0 where no op drops any."""
+    for name, inputs in _between(ops, chain):
+        if name in load("calls")["chain"]["dropout"] and len(inputs) > 2:
+            probability, is_training = inputs[1].value, inputs[2].value
+            if is_training is not False and isinstance(probability, int | float):
+                return float(probability)
+    return 0.0
