@@ -41,21 +41,40 @@ class Eligibility(NamedTuple):
 
 
 class Sequenced(NamedTuple):
-    """An order in which backends are tried, by which row, and how sure that it held."""
+    """An order in which backends are tried, by which row, and how sure that it held.
+
+    `possible` are the backends that may be taken in it, by what is known, and `taken_certainty` how sure one is.
+    """
 
     backends: tuple[str, ...]
     row: str
     certainty: str
+    possible: tuple[str, ...] = ()
+    taken_certainty: str = "unknown"
 
 
 class Answer(NamedTuple):
-    """What one release does with a call: the orders it may try backends in, what each says, which can be taken."""
+    """What one release does with a call: the orders that may hold, and what each backend says."""
 
     release: str
     orders: tuple[Sequenced, ...]
     eligibilities: dict[str, Eligibility]
-    possible: tuple[str, ...]
-    certainty: str
+
+    @property
+    def possible(self) -> tuple[str, ...]:
+        """Return the backends that may be taken."""
+        return tuple(dict.fromkeys(backend for order in self.orders for backend in order.possible))
+
+    @property
+    def certainty(self) -> str:
+        """Return how sure it is which backend is taken."""
+        if len(self.possible) != 1:
+            return "unknown"
+        return worst(*(order.taken_certainty for order in self.orders))
+
+    def given(self, ran: str) -> Answer:
+        """Return the answer with only the orders in which this backend may be taken."""
+        return self._replace(orders=tuple(order for order in self.orders if ran in order.possible))
 
 
 def answer(readings: Readings, release: str, device: str, priority: tuple[str, ...] = ()) -> Answer:
@@ -64,10 +83,7 @@ def answer(readings: Readings, release: str, device: str, priority: tuple[str, .
     orders = [Sequenced(priority, "captured", "certain")] if priority else _orders(known, release, device)
     backends = dict.fromkeys(backend for order in orders for backend in order.backends)
     found = {backend: eligibility(known, release, device, backend) for backend in backends}
-    walks = [_walk(order, found) for order in orders]
-    possible = tuple(dict.fromkeys(backend for taken, _ in walks for backend in taken))
-    certainty = "unknown" if len(possible) != 1 else worst(*(sure for _, sure in walks))
-    return Answer(release, tuple(orders), found, possible, certainty)
+    return Answer(release, tuple(_walked(order, found) for order in orders), found)
 
 
 def eligibility(known: Known, release: str, device: str, backend: str) -> Eligibility:
@@ -76,9 +92,10 @@ def eligibility(known: Known, release: str, device: str, backend: str) -> Eligib
     told = [(rule, outcome) for rule, outcome in outcomes if outcome.holds is not False or outcome.assumed]
     told.sort(key=lambda each: (None, False).index(each[1].holds) if each[1].holds is not True else -1)
     reasons = tuple(_reason(rule, outcome, known) for rule, outcome in told)
+    against = tuple(reason for reason in reasons if reason.refuses is not False)
     refusals = [outcome.certainty for _, outcome in outcomes if outcome.holds]
     if refusals:
-        return Eligibility(False, "certain" if "certain" in refusals else "likely", reasons)
+        return Eligibility(False, "certain" if "certain" in refusals else "likely", against)
     if any(outcome.holds is None for _, outcome in outcomes):
         return Eligibility(None, "unknown", reasons)
     return Eligibility(True, worst(*(outcome.certainty for _, outcome in outcomes)), reasons)
@@ -126,8 +143,8 @@ def _after_assumed(found: list[Sequenced], known: Known, release: str, device: s
     ]
 
 
-def _walk(order: Sequenced, found: dict[str, Eligibility]) -> tuple[list[str], str]:
-    """Return the backends that may be taken in an order, and how sure that is of one."""
+def _walked(order: Sequenced, found: dict[str, Eligibility]) -> Sequenced:
+    """Return an order with the backends that may be taken in it."""
     taken, certainties = [], [order.certainty]
     for backend in order.backends:
         eligible = found[backend]
@@ -136,7 +153,7 @@ def _walk(order: Sequenced, found: dict[str, Eligibility]) -> tuple[list[str], s
             taken.append(backend)
         if eligible.is_eligible:
             break
-    return taken, worst(*certainties)
+    return order._replace(possible=tuple(taken), taken_certainty=worst(*certainties))
 
 
 def _reason(rule: Rule, outcome: Outcome, known: Known) -> Reason:

@@ -59,7 +59,8 @@ class Environment:
     `device` is cuda, rocm, cpu, xpu or mps. `capability` is (major, minor). `releases` are those of PyTorch that the
     trace can be of (`releases.releases_of`), asked where `torch_version` is None; empty means any. `needs_grad` is
     whether an input needed a gradient while grad mode was on. `facts` holds what backends.toml's `fact` rows name,
-    such as `flash_enabled`, and `priority`, the order that torch was told, as `settings` of a bundle's facts has it.
+    such as `flash_enabled`, `wrapper` (false where a backend's row stood alone), and `priority`, the order that torch
+    was told, as `settings` of a bundle's facts has it.
     """
 
     device: str
@@ -93,6 +94,7 @@ def readings_of(arguments: Mapping[str, Argument], environment: Environment) -> 
         "needs_grad": environment.needs_grad,
         "sm": None if capability is None else 10 * capability[0] + capability[1],
         "arch": facts["arch"] or _arch(environment.device_name),
+        "wrapper": environment.facts.get("wrapper", True),
         "ran": None,
     }
 

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from tracekit.attention.eligibility import Reason, answer, over_releases
 from tracekit.attention.releases import known_releases, number_of
 from tracekit.attention.rules import Row, Rule, known_at, rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tracekit.attention.readings import Readings
     from tracekit.attention.rules import Known
 
 
 class Step(NamedTuple):
-    """A change that answers a rule, and what to know before; `others` are remedies for the same, by id."""
+    """A change that answers a rule, or several, and what to know before; `others` are remedies for the same, by id."""
 
     rule: str
     remedy: str
@@ -48,9 +50,9 @@ class Change(Row, frozen=True, kw_only=True):
     id: str
     change: str
     caveat: str
-    set: dict[str, Any] = {}
+    set: dict[str, Any] = msgspec.field(default_factory=dict)
     copy: tuple[str, ...] = ()
-    round_up: dict[str, int] = {}
+    round_up: dict[str, int] = msgspec.field(default_factory=dict)
     add_dims: int | None = None
     dtype: bool = False
     upgrade: str | None = None
@@ -102,10 +104,7 @@ def remedy_for(
         rules = {rule.id: rule.remedy for rule in rows_of("backend_rules", "rule", Rule)}
         wanted = {rule: rules[rule] for rule in refusing or [reason.rule for reason in reasons]}
     chosen = {rule: _usable(names, known, releases, device) for rule, names in wanted.items()}
-    steps = tuple(
-        Step(rule, first.id, first.change, first.caveat, tuple(other.id for other in others))
-        for rule, (first, *others) in ((rule, found) for rule, found in chosen.items() if found)
-    )
+    steps = _steps(chosen)
     unanswered = tuple(rule for rule, found in chosen.items() if not found)
     if not refusing:
         return Remedy(backend, status, steps, None, ())
@@ -113,6 +112,17 @@ def remedy_for(
     if unanswered or not all(change.can_be_asked for change in first_changes):
         return Remedy(backend, status, steps, False if unanswered else None, unanswered)
     return _asked_again(Remedy(backend, status, steps, None, ()), first_changes, readings, releases, device)
+
+
+def _steps(chosen: Mapping[str, Sequence[Change]]) -> tuple[Step, ...]:
+    """Return a step for each remedy that comes first for a rule; one that answers several rules is one step."""
+    found: dict[str, Step] = {}
+    for rule, (first, *others) in ((rule, changes) for rule, changes in chosen.items() if changes):
+        ids = tuple(other.id for other in others)
+        step = found.get(first.id, Step("", first.id, first.change, first.caveat))
+        others_too = tuple(dict.fromkeys((*step.others, *ids)))
+        found[first.id] = step._replace(rule=f"{step.rule}, {rule}".strip(", "), others=others_too)
+    return tuple(found.values())
 
 
 def _usable(names: Sequence[str], known: Known, releases: Sequence[str], device: str) -> list[Change]:

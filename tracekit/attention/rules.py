@@ -7,7 +7,7 @@ that does not decide, on what may be assumed.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -48,6 +48,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         if found is False or excepted is True:
             return False
         return None if found is None or excepted is None else True
+
+
+_Row = TypeVar("_Row", bound=Row)
 
 
 class Rule(Row, frozen=True, kw_only=True):
@@ -95,10 +98,15 @@ class Known(NamedTuple):
     filled: Readings
 
 
-@cache
-def rows_of(stem: str, table: str, kind: type[Any]) -> list[Any]:
+def rows_of(stem: str, table: str, kind: type[_Row]) -> tuple[_Row, ...]:
     """Return the rows of a table of a TOML file as structs."""
-    return msgspec.convert(load(stem)[table], list[kind])
+    found: tuple[_Row, ...] = _rows(stem, table, kind)
+    return found
+
+
+@cache
+def _rows(stem: str, table: str, kind: type[Any]) -> Any:
+    return tuple(msgspec.convert(row, kind) for row in load(stem)[table])
 
 
 def rules_of(release: str, device: str, backend: str) -> Iterator[Rule]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from tracekit.attention.eligibility import Answer, Eligibility, Reason, answer, newest, over_releases
+from tracekit.attention.eligibility import Answer, Eligibility, Reason, Sequenced, answer, newest, over_releases
 from tracekit.attention.readings import readings_of
 from tracekit.attention.releases import is_exact, known_releases, number_of, release_of, span_of
 from tracekit.attention.remedies import Remedy, faster_than, remedy_for
@@ -35,7 +35,8 @@ class Backend(NamedTuple):
     """What the verdict says of a backend.
 
     `status`: ran, predicted, refused, possible, later (in the order than the one taken), passed over (nothing that is
-    known refuses it and it comes earlier, so what excluded it is not in the trace), unknown.
+    known refuses it and it comes earlier, so what excluded it is not in the trace); several, where it differs by
+    release.
     """
 
     name: str
@@ -98,16 +99,16 @@ def judge(arguments: Mapping[str, Argument], environment: Environment, ran: str 
         "certain" if len(possible) == 1 else "unknown",
         *(each.certainty for each in answers),
     )
-    fitting = [each for each in answers if ran in each.possible] if ran else answers
+    fitting = [each.given(ran) for each in answers if ran in each.possible] if ran else answers
     held = fitting or answers
     predicted = possible[0] if len(possible) == 1 else None
-    backends = _backends(held, ran, predicted, possible)
+    taken = ran or predicted
+    backends = _backends(held, ran, taken)
     certainty = predicted_certainty
     if ran:
         sure = [is_sure, not fitting or len(held) == len(answers)]
-        certainty = worst(*("certain" if each else "likely" for each in sure), _certainty(held, backends, ran))
+        certainty = worst(*("certain" if each else "likely" for each in sure), _certainty(held, ran))
     left = tuple(each.release for each in held)
-    taken = ran or predicted
     faster = faster_than(taken, known_at(readings, left[-1], device), left[-1], device) if taken and left else ()
     return Verdict(
         ran,
@@ -148,51 +149,42 @@ def _priority(told: Sequence[object]) -> tuple[str, ...]:
     return tuple(str(name).lower().removesuffix("_attention") for name in told)
 
 
-def _backends(
-    answers: Sequence[Answer], ran: str | None, predicted: str | None, possible: tuple[str, ...]
-) -> tuple[Backend, ...]:
+def _backends(answers: Sequence[Answer], ran: str | None, taken: str | None) -> tuple[Backend, ...]:
     names = dict.fromkeys(name for each in answers for order in each.orders for name in order.backends)
     found = []
     for name in names:
         eligible = over_releases(answers, name)
+        statuses = dict.fromkeys(_status(name, taken, each, order) for each in answers for order in each.orders)
+        status = " or ".join(statuses)
+        if name == taken:
+            status = "ran" if ran else "predicted"
         if name == ran:
-            eligible = eligible._replace(is_eligible=True, certainty="certain")
-        status = _status(name, eligible, answers, ran, predicted, possible)
+            eligible = Eligibility(True, "certain", tuple(reason for reason in eligible.reasons if reason.refuses))
         found.append(Backend(name, status, eligible.is_eligible, eligible.certainty, eligible.reasons))
     return tuple(found)
 
 
-def _status(
-    name: str,
-    eligible: Eligibility,
-    answers: Sequence[Answer],
-    ran: str | None,
-    predicted: str | None,
-    possible: tuple[str, ...],
-) -> str:
-    taken = ran or predicted
-    if name == taken:
-        return "ran" if ran else "predicted"
-    if eligible.is_eligible is False:
+def _status(name: str, taken: str | None, told: Answer, order: Sequenced) -> str:
+    if name in told.eligibilities and told.eligibilities[name].is_eligible is False:
         return "refused"
     if taken is None:
-        return "possible" if name in possible else "later"
-    places = {_is_before(name, taken, order.backends) for each in answers for order in each.orders}
-    if places == {False}:
-        return "later"
-    return "passed over" if places == {True} and eligible.is_eligible else "unknown"
+        return "possible" if name in order.possible else "later"
+    return "passed over" if _is_before(name, taken, order.backends) else "later"
 
 
 def _is_before(name: str, taken: str, backends: tuple[str, ...]) -> bool:
     return name in backends and (taken not in backends or backends.index(name) < backends.index(taken))
 
 
-def _certainty(answers: Sequence[Answer], backends: Sequence[Backend], ran: str) -> str:
+def _certainty(answers: Sequence[Answer], ran: str) -> str:
     """Return how sure the reasons are for which backends before the one that ran were not taken."""
-    orders = [order for each in answers for order in each.orders]
-    before = [backend for backend in backends if any(_is_before(backend.name, ran, order.backends) for order in orders)]
-    reasons = [backend.certainty if backend.status == "refused" else "unknown" for backend in before]
-    return worst(*(order.certainty for order in orders), *(reasons))
+    found = []
+    for each in answers:
+        for order in each.orders:
+            before = [each.eligibilities[name] for name in order.backends if _is_before(name, ran, order.backends)]
+            found += [order.certainty]
+            found += ["unknown" if eligible.is_eligible is not False else eligible.certainty for eligible in before]
+    return worst(*found)
 
 
 def _problem(answers: Sequence[Answer], ran: str | None) -> str | None:
