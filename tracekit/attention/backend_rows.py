@@ -7,7 +7,7 @@ rows tell of gradients.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracekit.attention.arguments import Argument
 from tracekit.attention.knowledge import load
@@ -30,7 +30,7 @@ def wrapper_arguments(op: str, arguments: Mapping[str, Argument]) -> dict[str, A
     An argument that the backend would not have been given is none; enable_gqa is set where head counts differ.
     """
     name = _OVERLOAD.sub("", op)
-    row = next((row for row in load("backends")["op"] if row["name"] == name), {})
+    row: dict[str, Any] = next((row for row in load("backends")["op"] if row["name"] == name), {})
     renamed = {row.get("rename", {}).get(key, key): argument for key, argument in arguments.items()}
     none = Argument(None, None, None, None)
     renamed |= dict.fromkeys(row.get("without", ()), none)

@@ -73,8 +73,14 @@ class Answer(NamedTuple):
         return worst(*(order.taken_certainty for order in self.orders))
 
     def given(self, ran: str) -> Answer:
-        """Return the answer with only the orders in which this backend may be taken."""
-        return self._replace(orders=tuple(order for order in self.orders if ran in order.possible))
+        """Return the answer with only the orders in which this backend may be taken: likely, if that chose them."""
+        return self._replace(
+            orders=tuple(
+                order._replace(certainty="likely") if order.certainty == "unknown" else order
+                for order in self.orders
+                if ran in order.possible
+            )
+        )
 
 
 def answer(readings: Readings, release: str, device: str, priority: tuple[str, ...] = ()) -> Answer:

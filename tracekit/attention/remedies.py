@@ -93,8 +93,8 @@ def remedy_for(
     Where none is known to refuse it, steps for those that may.
     """
     known = known_at(readings, releases[-1], device)
-    refusing = [reason.rule for reason in reasons if reason.refuses]
-    if status == "later":
+    refusing = [] if "later" in status else [reason.rule for reason in reasons if reason.refuses]
+    if "later" in status:
         wanted = {
             f"{backend} is later in the order": row.remedy
             for row in rows_of("backend_remedies", "later", Later)

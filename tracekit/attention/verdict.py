@@ -76,7 +76,7 @@ class Verdict:
         return None if len(self.possible) > 1 and self.ran in self.possible else self.ran == self.predicted
 
 
-class _LintRow(Row, frozen=True, kw_only=True):
+class LintRow(Row, frozen=True, kw_only=True):
     """A row of backend_remedies.toml's `lint`."""
 
     id: str
@@ -202,7 +202,7 @@ def _problem(answers: Sequence[Answer], ran: str | None) -> str | None:
 
 def _lints(readings: Readings, releases: Sequence[str], device: str) -> tuple[Lint, ...]:
     found: dict[str, Lint] = {}
-    for row in rows_of("backend_remedies", "lint", _LintRow):
+    for row in rows_of("backend_remedies", "lint", LintRow):
         fits = [release for release in releases if row.fits(release, device)]
         outcomes = [evaluate(row, known_at(readings, release, device)) for release in fits]
         holding = [outcome.certainty for outcome in outcomes if outcome.holds]

@@ -26,7 +26,7 @@ def in_sentences(verdict: Verdict) -> list[str]:
 def reason_in_words(reason: Reason) -> str:
     """Return a reason with what decided it, its rule and how sure it is."""
     releases = f" in {reason.releases}" if reason.releases else ""
-    return f"{reason.why}: {reason.fields} ({reason.rule}{releases}, {reason.certainty})"
+    return f"{reason.why}; {reason.fields} ({reason.rule}{releases}, {reason.certainty})"
 
 
 def _taken(verdict: Verdict) -> str:
@@ -39,16 +39,15 @@ def _taken(verdict: Verdict) -> str:
 
 
 def _backend(backend: Backend) -> Iterator[str]:
-    if backend.status in {"ran", "predicted"}:
+    """Yield a line for each reason; what is only assumed not to refuse counts where nothing known explains more."""
+    if backend.status in {"ran", "predicted", "later"}:
         return
-    if backend.status == "later":
-        yield f"{backend.name}: later in the order"
-        return
-    for reason in backend.reasons:
-        verb = {True: "refused", None: "not known", False: "perhaps refused, though assumed not"}[reason.refuses]
-        yield f"{backend.name}: {verb}, {reason_in_words(reason)}"
-    if not backend.reasons:
-        yield f"{backend.name}: {backend.status}, for no reason that the rules know"
+    verbs = {True: "refused", None: "not known whether refused", False: "assumed not to be refused, yet perhaps"}
+    told = [reason for reason in backend.reasons if reason.refuses is not False or "passed over" in backend.status]
+    for reason in told:
+        yield f"{backend.name}: {verbs[reason.refuses]}: {reason_in_words(reason)}"
+    if not told:
+        yield f"{backend.name}: {backend.status}"
 
 
 def _remedy(remedy: Remedy) -> Iterator[str]:
