@@ -98,7 +98,7 @@ def eligibility(known: Known, release: str, device: str, backend: str) -> Eligib
     told = [(rule, outcome) for rule, outcome in outcomes if outcome.holds is not False or outcome.assumed]
     told.sort(key=lambda each: (None, False).index(each[1].holds) if each[1].holds is not True else -1)
     reasons = tuple(_reason(rule, outcome, known) for rule, outcome in told)
-    against = tuple(reason for reason in reasons if reason.refuses is not False)
+    against = tuple(reason for reason in reasons if reason.refuses)
     refusals = [outcome.certainty for _, outcome in outcomes if outcome.holds]
     if refusals:
         return Eligibility(False, "certain" if "certain" in refusals else "likely", against)

@@ -5,6 +5,7 @@ Owns the order of speed, the choice of remedies, and asking the rules again of t
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -163,10 +164,20 @@ def _changed(change: Change, readings: Readings) -> dict[str, object]:
         sizes = readings[name]
         found[name] = tuple(-(-size // factor) * factor for size in sizes) if isinstance(sizes, tuple) else None
     if change.add_dims:
-        found["ranks"] = (change.add_dims,) * 3
-        found |= {"batches": (1, 1, 1), "heads": (1, 1, 1)}
+        found |= _flattened(readings["shapes"], change.add_dims)
     if change.dtype:
         capability = readings["sm"]
         half = "float16" if isinstance(capability, int) and capability < 80 else "bfloat16"
         found["dtypes"] = (half,) * 3
     return found
+
+
+def _flattened(shapes: object, rank: int) -> dict[str, object]:
+    """Return the readings of shapes that get so many dims: those before the heads become one, missing ones are 1."""
+    known = shapes if isinstance(shapes, tuple) else ()
+    full = [(1,) * (rank - len(shape)) + shape for shape in known]
+    return {
+        "ranks": (rank,) * 3,
+        "batches": tuple(prod(shape[:-3]) for shape in full) or None,
+        "heads": tuple(shape[-3] for shape in full) or None,
+    }
