@@ -43,12 +43,14 @@ class Eligibility(NamedTuple):
 class Sequenced(NamedTuple):
     """An order in which backends are tried, by which row, and how sure that it held.
 
-    `possible` are the backends that may be taken in it, by what is known, and `taken_certainty` how sure one is.
+    `assumed` are the readings it rests on that are assumed, in words. `possible` are the backends that may be taken in
+    it, by what is known, and `taken_certainty` how sure one is.
     """
 
     backends: tuple[str, ...]
     row: str
     certainty: str
+    assumed: str = ""
     possible: tuple[str, ...] = ()
     taken_certainty: str = "unknown"
 
@@ -130,7 +132,8 @@ def _orders(known: Known, release: str, device: str) -> list[Sequenced]:
             continue
         outcome = evaluate(row, known)
         if outcome.holds is not False:
-            found.append(Sequenced(row.backends, row.id, worst(outcome.certainty, row.level)))
+            certainty = worst(outcome.certainty, row.level)
+            found.append(Sequenced(row.backends, row.id, certainty, _assumed(outcome, known)))
         if outcome.holds:
             break
     return _after_assumed(found, known, release, device)
@@ -176,8 +179,12 @@ def _reason(rule: Rule, outcome: Outcome, known: Known) -> Reason:
             for name in names
         ]
     else:
-        fields = [f"{in_words(known.filled, name)} (assumed)" for name in outcome.assumed]
+        fields = [_assumed(outcome, known)]
     return Reason(rule.id, outcome.holds, outcome.certainty, rule.why, "; ".join(fields))
+
+
+def _assumed(outcome: Outcome, known: Known) -> str:
+    return "; ".join(f"{in_words(known.filled, name)} (assumed)" for name in outcome.assumed)
 
 
 def _merged(found: Iterable[tuple[str, Eligibility]], answers: Sequence[Answer]) -> tuple[Reason, ...]:

@@ -103,7 +103,7 @@ def remedy_for(
         }
     else:
         rules = {rule.id: rule.remedy for rule in rows_of("backend_rules", "rule", Rule)}
-        wanted = {rule: rules[rule] for rule in refusing or [reason.rule for reason in reasons]}
+        wanted = {rule: rules.get(rule, ()) for rule in refusing or [reason.rule for reason in reasons]}
     chosen = {rule: _usable(names, known, releases, device) for rule, names in wanted.items()}
     steps = _steps(chosen)
     unanswered = tuple(rule for rule, found in chosen.items() if not found)

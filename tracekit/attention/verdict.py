@@ -160,8 +160,20 @@ def _backends(answers: Sequence[Answer], ran: str | None, taken: str | None) -> 
             status = "ran" if ran else "predicted"
         if name == ran:
             eligible = Eligibility(True, "certain", tuple(reason for reason in eligible.reasons if reason.refuses))
-        found.append(Backend(name, status, eligible.is_eligible, eligible.certainty, eligible.reasons))
+        reasons = eligible.reasons + (_of_order(answers, name, taken) if "passed over" in status else ())
+        found.append(Backend(name, status, eligible.is_eligible, eligible.certainty, reasons))
     return tuple(found)
+
+
+def _of_order(answers: Sequence[Answer], name: str, taken: str | None) -> tuple[Reason, ...]:
+    """Return, as reasons for which a backend was passed over, what the orders that have it first assume."""
+    orders = [order for each in answers for order in each.orders if order.assumed]
+    found = {
+        order.row: Reason(order.row, False, "likely", "the order may be another", order.assumed)
+        for order in orders
+        if taken and _is_before(name, taken, order.backends)
+    }
+    return tuple(found.values())
 
 
 def _status(name: str, taken: str | None, told: Answer, order: Sequenced) -> str:
