@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from tests.attention.sdpa import NONE, call, where
 from tracekit.attention.arguments import Argument
 from tracekit.attention.backend_rows import backend_of, gradients_needed, wrapper_arguments
 from tracekit.attention.readings import Environment
+from tracekit.attention.releases import known_releases
 from tracekit.attention.verdict import Backend, Verdict, judge
 from tracekit.attention.verdict_words import in_sentences
 
@@ -230,6 +234,47 @@ def test_a_device_whose_rules_are_not_known_is_not_judged(device: str) -> None:
     assert (verdict.predicted, verdict.certainty) == (None, "unknown")
 
 
+@given(
+    st.sampled_from([("cpu", 0), ("cuda", 75), ("cuda", 80), ("cuda", 86), ("cuda", 90), ("cuda", 100), ("rocm", 94)]),
+    st.sampled_from(known_releases()),
+    st.sampled_from([(2, 8, 64, 64), (2, 8, 1, 200), (8, 64, 64), (1, 4, 4096, 68), (2, 1, 64, 256)]),
+    st.sampled_from([(2, 8, 64, 64), (2, 2, 64, 200), (8, 64, 64), (1, 4, 64, 68)]),
+    st.fixed_dictionaries(
+        {
+            "dtype": st.sampled_from(["float16", "bfloat16", "float32", "float64"]),
+            "mask": st.sampled_from([None, (64, 64), (2, 1, 1, 64), (8, 64, 64)]),
+            "dropout": st.sampled_from([0.0, 0.1]),
+            "causal": st.booleans(),
+            "gqa": st.booleans(),
+        }
+    ),
+    st.booleans(),
+    st.sets(st.sampled_from(["query", "value", "attn_mask", "dropout_p", "is_causal", "enable_gqa", "grad", "sm"])),
+)
+def test_knowing_less_excludes_no_backend_that_knowing_more_allows(
+    device: tuple[str, int],
+    release: str,
+    q: tuple[int, ...],
+    k: tuple[int, ...],
+    rest: dict[str, Any],
+    needs_grad: bool,  # noqa: FBT001
+    forgotten: set[str],
+) -> None:
+    called = call(q, k, **rest)
+    place = Environment(device[0], "AMD Instinct MI300X", divmod(device[1], 10), release, (), needs_grad)
+    whole = judge(called, place)
+    less = {name: each for name, each in called.items() if name not in forgotten}
+    place = replace(
+        place,
+        needs_grad=None if "grad" in forgotten else needs_grad,
+        capability=None if "sm" in forgotten else place.capability,
+    )
+    verdict = judge(less, place)
+    assert set(whole.possible) <= set(verdict.possible)
+    if verdict.certainty == "certain":
+        assert verdict.predicted == whole.predicted
+
+
 # --- what contradicts ----------------------------------------------------------------------------------------------------
 
 
@@ -319,11 +364,11 @@ def test_what_is_not_in_the_trace_is_told() -> None:
     assert in_sentences(judge(call(), where(sm=90, torch_version="2.12.0"), "flash")) == snapshot(
         [
             "flash ran (unknown), predicted cudnn (likely); torch 2.12 tries cudnn, flash, efficient, math, overrideable",
-            "cudnn: assumed not to be refused, yet perhaps: cuDNN is switched off, as it is by default in 2.3 and 2.4; cuDNN is switched on (enable_cudnn_sdp, sdpa_kernel) = yes (assumed) (CUDNN-02, likely)",
-            "cudnn: assumed not to be refused, yet perhaps: torch was built without cuDNN 9; torch was built with cuDNN 9 or newer = yes (assumed) (CUDNN-03, likely)",
-            "cudnn: assumed not to be refused, yet perhaps: deterministic algorithms are asked for, and it is not; deterministic algorithms are asked for, not only warned of = no (assumed) (CUDNN-18, likely)",
-            "cudnn: assumed not to be refused, yet perhaps: this cuDNN is too old for the call; cuDNN version = 92000 (assumed) (CUDNN-27, likely)",
-            "cudnn: assumed not to be refused, yet perhaps: the order may be another; cuDNN version = 92000 (assumed); TORCH_CUDNN_SDPA_DEPRIORITIZED=1 = no (assumed) (ORDER-2.10-CUDNN, likely)",
+            "cudnn: nothing recorded refuses it, but perhaps: cuDNN is switched off, as it is by default in 2.3 and 2.4; cuDNN is switched on (enable_cudnn_sdp, sdpa_kernel) = yes (assumed) (CUDNN-02, likely)",
+            "cudnn: nothing recorded refuses it, but perhaps: torch was built without cuDNN 9; torch was built with cuDNN 9 or newer = yes (assumed) (CUDNN-03, likely)",
+            "cudnn: nothing recorded refuses it, but perhaps: deterministic algorithms are asked for, and it is not; deterministic algorithms are asked for, not only warned of = no (assumed) (CUDNN-18, likely)",
+            "cudnn: nothing recorded refuses it, but perhaps: this cuDNN is too old for the call; cuDNN version = 92000 (assumed) (CUDNN-27, likely)",
+            "cudnn: nothing recorded refuses it, but perhaps: the order may be another; cuDNN version = 92000 (assumed); TORCH_CUDNN_SDPA_DEPRIORITIZED=1 = no (assumed) (ORDER-2.10-CUDNN, likely)",
             "for cudnn: enable cuDNN: enable_cudnn_sdp(True), or sdpa_kernel([CUDNN_ATTENTION, ...], set_priority=True) from 2.6 on, in 2.3 and 2.4 TORCH_CUDNN_SDPA_ENABLED=1 too; but: wrong results are known in some versions (pytorch#139298, #193893, #196678); new shapes cost tens of ms of host time; not faster on compute capability 8.x (R18 for CUDNN-02)",
             "for cudnn: use a build that has the backend: Linux or WSL for flash, a newer cuDNN; on Windows cuDNN by set_priority, or the flash-attn package; but: it is another build (R21 for CUDNN-03, CUDNN-27)",
             "for cudnn: ask for deterministic algorithms in training only, or take flash, whose backward can be so; but: results may then differ from run to run (R24 for CUDNN-18)",

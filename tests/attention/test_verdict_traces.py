@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import zipfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.attention.recorded import WRAPPER, arguments_of, arities_of, bare_rows_of, rows_of
+from tests.conftest import ROOT
+from tracekit.attention.backend_facts import backend_facts
 from tracekit.attention.backend_rows import backend_of, gradients_needed, wrapper_arguments
 from tracekit.attention.readings import Environment
 from tracekit.attention.releases import releases_of, span_of
@@ -128,3 +131,24 @@ def test_rows_of_compiled_regions_are_judged_without_a_wrapper(traces: Path, nam
         arguments = wrapper_arguments(event["name"], arguments_of(event, NAMES[event["name"]]))
         verdict = judge(arguments, environment(document, needs_grad=None, facts={"wrapper": False}), ran)
         assert (verdict.agrees, verdict.problem) == (True, None)
+
+
+@pytest.mark.parametrize(("name", "count"), [("train", 6), ("prefill-padded", 6), ("decode-dynamic", 8)])
+def test_calls_of_the_samples_are_certain_by_their_facts(name: str, count: int) -> None:
+    with zipfile.ZipFile(ROOT / "sample_traces" / f"{name}.tkb") as bundle:
+        facts = json.loads(bundle.read("facts.json"))
+        (trace,) = [entry for entry in bundle.namelist() if entry.startswith("raw/")]
+        document = json.loads(gzip.decompress(bundle.read(trace)))
+    told = {**backend_facts(facts), "mask_requires_grad": False}
+    place = Environment("cpu", torch_version=facts["torch_version"], facts=told)
+    found = [(row, judge(row.arguments, place, row.ran)) for row in rows_of(document["traceEvents"])]
+    assert sum(row.count for row, _ in found) == count
+    assert {(row.ran, verdict.predicted, verdict.predicted_certainty) for row, verdict in found} == {
+        ("flash", "flash", "certain")
+    }
+
+
+def test_an_old_trace_has_neither_strides_nor_enable_gqa(traces: Path) -> None:
+    document = read(traces, "a100-sam-sdpa")
+    assert {row.arguments["query"].strides for row in rows_of(document["traceEvents"])} == {None}
+    assert all("enable_gqa" not in row.arguments for row in rows_of(document["traceEvents"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.attention.knowledge import load
@@ -25,12 +26,14 @@ def known_releases() -> tuple[str, ...]:
     return tuple(load("backends")["releases"])
 
 
+@cache
 def number_of(version: str) -> Number:
     """Return a version's numbers: (2, 13, 0) for `2.13.0+cpu`."""
     found = re.match(r"\d+(\.\d+)*", version)
     return tuple(int(part) for part in found.group().split(".")) if found else ()
 
 
+@cache
 def holds_at(release: str, since: str | None, until: str | None) -> bool:
     """Return whether a release lies in a range, whose ends belong to it."""
     number = number_of(release)

@@ -16,7 +16,7 @@ from tracekit.attention.knowledge import load
 from tracekit.attention.releases import holds_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from tracekit.attention.readings import Readings
 
@@ -109,11 +109,11 @@ def _rows(stem: str, table: str, kind: type[Any]) -> Any:
     return tuple(msgspec.convert(row, kind) for row in load(stem)[table])
 
 
-def rules_of(release: str, device: str, backend: str) -> Iterator[Rule]:
-    """Yield the rules of a backend that a release has for a device."""
-    for rule in rows_of("backend_rules", "rule", Rule):
-        if rule.backend == backend and rule.fits(release, device):
-            yield rule
+@cache
+def rules_of(release: str, device: str, backend: str) -> tuple[Rule, ...]:
+    """Return the rules of a backend that a release has for a device."""
+    rules = rows_of("backend_rules", "rule", Rule)
+    return tuple(rule for rule in rules if rule.backend == backend and rule.fits(release, device))
 
 
 def known_at(readings: Mapping[str, object], release: str, device: str) -> Known:

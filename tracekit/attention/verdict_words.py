@@ -52,7 +52,7 @@ def _backend(backend: Backend) -> Iterator[str]:
     """Yield a line for each reason; what is only assumed not to refuse counts where nothing known explains more."""
     if backend.status in {"ran", "predicted", "later"}:
         return
-    verbs = {True: "refused", None: "not known whether refused", False: "assumed not to be refused, yet perhaps"}
+    verbs = {True: "refused", None: "not known whether refused", False: "nothing recorded refuses it, but perhaps"}
     told = [reason for reason in backend.reasons if reason.refuses is not False or "passed over" in backend.status]
     for reason in told:
         yield f"{backend.name}: {verbs[reason.refuses]}: {reason_in_words(reason)}"
