@@ -1,0 +1,55 @@
+"""What `tracekit capture` recorded of torch's switches and versions, under the names that rules about backends read.
+
+Owns the way from a bundle's facts.json to `readings.Environment.facts`. It trusts nothing in it: a value of another
+kind than it must be is left out, so that it is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_SWITCHES = ("flash", "efficient", "cudnn", "math", "overrideable")
+
+
+def backend_facts(content: Mapping[str, Any]) -> dict[str, object]:
+    """Return the facts of a recording that decide which backend SDPA takes, those that it holds."""
+    environment, settings = _table(content, "environment"), _table(content, "settings")
+    switches, deterministic = _table(settings, "sdpa"), _table(settings, "deterministic")
+    found: dict[str, object] = {f"{name}_enabled": _of(switches.get(name), bool) for name in _SWITCHES}
+    found["deterministic"] = _both(
+        _of(deterministic.get("algorithms"), bool), _negated(_of(deterministic.get("warn_only"), bool))
+    )
+    found["system"] = _of(environment.get("system"), str)
+    found["cudnn_version"] = _of(environment.get("cudnn"), int)
+    found["cuda_version"] = _major(_of(environment.get("cuda"), str))
+    found["arch"] = _before_colon(_of(_table(environment, "gpu").get("gcn_arch"), str))
+    found["priority"] = _of(switches.get("priority"), list)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _table(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = content.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _of(value: object, kind: type) -> Any:
+    return value if type(value) is kind else None
+
+
+def _negated(value: bool | None) -> bool | None:
+    return None if value is None else not value
+
+
+def _both(one: bool | None, other: bool | None) -> bool | None:
+    return False if one is False else None if one is None or other is None else other
+
+
+def _major(version: str | None) -> int | None:
+    major = (version or "").partition(".")[0]
+    return int(major) if major.isdecimal() else None
+
+
+def _before_colon(name: str | None) -> str | None:
+    """Return gfx942 of gfx942:sramecc+:xnack-."""
+    return (name or "").partition(":")[0] or None
