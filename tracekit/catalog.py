@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from tracekit.analyses import hta_questions
+from tracekit.analyses import backend_verdict, hta_questions
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class NoteRule:
 class Question:
     """A question as its file states it.
 
-    One without SQL is for HTA, and needs more than tables: what is named in `beside`.
+    One without SQL is answered by code; if it needs more than tables, that is named in `beside`.
     """
 
     name: str
@@ -107,7 +107,7 @@ def names() -> list[str]:
     """Return the names of all questions, sorted."""
     entries = files("tracekit.queries").iterdir()
     in_sql = (entry.name.removesuffix(".sql") for entry in entries if entry.name.endswith(".sql"))
-    return sorted([*in_sql, *hta_questions.headers()])
+    return sorted([*in_sql, *hta_questions.headers(), *backend_verdict.headers()])
 
 
 @cache
@@ -122,6 +122,8 @@ def question(name: str) -> Question:
     if name in hta_questions.headers():
         header = hta_questions.headers()[name] | {"notes": ()}  # they depend on the trace, and come with the answer
         return replace(_question(name, header, ""), beside=hta_questions.NEEDS)
+    if name in backend_verdict.headers():
+        return _question(name, backend_verdict.headers()[name] | {"notes": ()}, "")
     return parse(name, files("tracekit.queries").joinpath(f"{name}.sql").read_text(encoding="utf-8"))
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import polars as pl
 
 from tracekit import catalog, loading
-from tracekit.analyses import hta_questions
+from tracekit.analyses import backend_verdict, hta_questions
 from tracekit.analyses.doctor import diagnose, short, verdict
 from tracekit.analyses.graph import of_module, of_op
 from tracekit.analyses.summary import summarize
@@ -76,9 +76,12 @@ class Run:
         """
         asked = catalog.question(question)
         values = asked.values(params)
-        if not asked.sql:
+        if asked.beside:
             return self._by_hta(asked, values)
         catalog.require(asked, self._store)
+        if not asked.sql:
+            frame, said = backend_verdict.answer(self._store, values)
+            return Table(asked.name, frame, dict(asked.columns), (*said, *self._run_notes()))
         frame, *found = self._store.several([(asked.sql, values), *(_used(rule, values) for rule in asked.notes)])
         notes = (*_rule_notes(asked, found), *self._run_notes())
         if not frame.height:
@@ -109,7 +112,7 @@ class Run:
         for name in catalog.names():
             asked = catalog.question(name)
             ways = [catalog.how_to_record(column) for column in catalog.missing(asked, self._store)]
-            ways += [] if asked.sql else hta_questions.lacking(self._path)
+            ways += hta_questions.lacking(self._path) if asked.beside else []
             rows.append((name, asked.summary, not ways, "; ".join(dict.fromkeys(ways)) or None))
         docs = {
             "question": "Name to ask by.",

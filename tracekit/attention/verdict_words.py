@@ -16,7 +16,7 @@ def in_sentences(verdict: Verdict) -> list[str]:
     """Return a verdict as lines: what was taken, why nothing else was, what to change, what else is worth saying."""
     return [
         _taken(verdict),
-        *(line for backend in verdict.backends if _matters(verdict, backend.name) for line in _backend(backend)),
+        *(line for backend in verdict.backends if matters(verdict, backend.name) for line in _backend(backend)),
         *(line for remedy in verdict.remedies for line in _remedy(remedy)),
         *(f"{lint.severity}: {lint.why} ({lint.rule}, {lint.certainty})" for lint in verdict.lints),
         *([f"problem: {verdict.problem}"] if verdict.problem else []),
@@ -38,7 +38,7 @@ def _taken(verdict: Verdict) -> str:
     return f"predicted {verdict.predicted or ' or '.join(verdict.possible) or 'none'} ({verdict.certainty}); {place}"
 
 
-def _matters(verdict: Verdict, backend: str) -> bool:
+def matters(verdict: Verdict, backend: str) -> bool:
     """Return whether a backend could have been taken instead: it is the faster, or comes earlier in an order."""
     taken = verdict.ran or verdict.predicted
     return (

@@ -34,7 +34,7 @@ _SHORTEST = (28, 20, 14, 9)
 _NUMBERS = 3
 """So many columns of numbers are worth cutting words for."""
 
-_PROSE = frozenset({"meaning", "message", "needs", "summary"})
+_PROSE = frozenset({"meaning", "message", "needs", "remedy", "summary", "why"})
 """Columns of sentences, which are broken over lines rather than cut."""
 
 _HEADER_WORD = 20

@@ -1,0 +1,108 @@
+"""Why SDPA's calls ran on their backends, as the question says it of hand-made and of real runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.build import ask, kernel, launch, notes, op, run, trace_file
+from tracekit import catalog
+from tracekit.analyses import backend_verdict
+from tracekit.errors import TracekitError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.build import Event
+
+A100 = {"deviceProperties": [{"id": 0, "name": "NVIDIA A100-SXM4-80GB", "computeMajor": 8, "computeMinor": 0}]}
+BF16 = "c10::BFloat16"
+
+
+def call(
+    start: float, number: int, child: str, *, query: list[int], value: list[int] | None = None, dtype: str = BF16
+) -> list[Event]:
+    """Make a call of SDPA with the row of the backend that ran, and its kernel of 10 µs."""
+    shapes = [query, query, value or query, [], [], [], [], []]
+    args: dict[str, Any] = {
+        "Input_Dims": shapes,
+        "Input_type": [dtype, dtype, dtype, "", "Scalar", "Scalar", "", "Scalar"],
+        "Concrete_Inputs": ["", "", "", "", "0.", "False", "", "False"],
+    }
+    return [
+        op("aten::scaled_dot_product_attention", start, 20, **args),
+        op(child, start + 1, 15),
+        launch(start + 2, number),
+        kernel("k", 1000 + start, 10, number),
+    ]
+
+
+FLASH = "aten::_scaled_dot_product_flash_attention"
+MATH = "aten::_scaled_dot_product_attention_math"
+GOOD, LONG_VALUES = [2, 4, 128, 64], [2, 4, 128, 128]
+
+
+def rows(*events: Event | list[Event], **params: Any) -> list[dict[str, Any]]:
+    with run(*events, **A100) as opened:
+        return opened.query("backend_verdict", **params).frame.rows(named=True)
+
+
+def test_calls_alike_are_one_kind_and_the_backend_that_ran_is_predicted() -> None:
+    (ran, *_) = rows(call(0, 1, FLASH, query=GOOD), call(50, 2, FLASH, query=GOOD))
+    assert (ran["call"], ran["calls"], ran["device_ns"], ran["query"]) == (0, 2, 20_000, "2×4×128×64")
+    assert (ran["dtype"], ran["ran"], ran["backend"], ran["state"]) == ("bfloat16", "flash", "flash", "ran")
+    assert "the rules predict" in ran["why"]
+
+
+def test_a_fall_back_to_math_names_rule_fields_and_remedy() -> None:
+    found = rows(call(0, 1, MATH, query=GOOD, value=LONG_VALUES))
+    flash = next(row for row in found if row["backend"] == "flash")
+    assert (flash["state"], flash["certainty"]) == ("refused", "certain")
+    assert "FLASH-" in flash["why"]
+    assert "64, 64, 128" in flash["why"]
+    assert "head_dim" in flash["remedy"]
+
+
+def test_kinds_with_most_time_come_first_and_top_cuts_them() -> None:
+    events = [
+        *call(0, 1, FLASH, query=GOOD),
+        *call(50, 2, MATH, query=[2, 4, 128, 72]),
+        *call(90, 3, MATH, query=[2, 4, 128, 72]),
+    ]
+    assert rows(*events)[0]["query"] == "2×4×128×72"
+    with run(*events, **A100) as opened:
+        table = opened.query("backend_verdict", top=1)
+    assert set(table.frame["call"]) == {0}
+    assert "2 kinds of calls in all; -p top=0 judges every one." in notes(table)
+
+
+def test_inputs_that_were_not_recorded_are_said_to_be_missing() -> None:
+    bare = [op("aten::scaled_dot_product_attention", 0, 20), op(FLASH, 1, 15), launch(2, 1), kernel("k", 100, 10, 1)]
+    found = rows(bare, call(50, 2, FLASH, query=GOOD))
+    assert [row["why"] for row in found if row["backend"] is None and row["certainty"] == "unknown"] == [
+        "its inputs were not recorded, or in no order that is known"
+    ]
+    with pytest.raises(TracekitError, match="backend_verdict is not derivable from this run"):
+        ask("backend_verdict", op("aten::mm", 0, 1))
+
+
+def test_its_header_names_the_columns_that_it_gives() -> None:
+    asked = catalog.question("backend_verdict")
+    found = rows(call(0, 1, FLASH, query=GOOD))
+    assert list(asked.columns) == list(found[0])
+    assert set(backend_verdict.headers()) == {"backend_verdict"}
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds", "calls"), [("h100-qwen1.5-0.5b", 1, 24), ("a100-sam-sdpa", 5, 144), ("h100-bert-small", 1, 4)]
+)
+def test_every_call_of_a_real_trace_is_judged_and_what_ran_is_possible(
+    name: str, kinds: int, calls: int, traces: Path
+) -> None:
+    with trace_file(traces / f"{name}.json.gz") as opened:
+        frame = opened.query("backend_verdict", top=0).frame
+    ran = frame.filter(frame["state"] == "ran")
+    assert (ran.height, ran["calls"].sum()) == (kinds, calls)
+    assert frame.filter(frame["state"] == "problem").is_empty()
+    assert all(row["ran"] in row["why"].split(";")[0] for row in ran.rows(named=True))
