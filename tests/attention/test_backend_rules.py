@@ -169,7 +169,11 @@ CASES: dict[str, tuple[Case, Case]] = {
     "CUDNN-13": (dims(192, sm=90, **GRAD), dims(192, 128, sm=90, **GRAD)),
     "CUDNN-14": ({"dtype": "float32"}, {"dtype": "float16"}),
     "CUDNN-15a": (nested(), {}),
-    "CUDNN-15b": (nested(sm=90), nested(sm=90, facts={"cudnn_sdpa_nested": True})),
+    "CUDNN-15b": (
+        nested(sm=100, facts={"cudnn_sdpa_nested": True}),
+        nested(sm=90, facts={"cudnn_sdpa_nested": True}),
+    ),
+    "CUDNN-15d": (nested(sm=103), nested(sm=103, facts={"cudnn_sdpa_nested": True})),
     "CUDNN-15c": (nested(**GRAD), nested()),
     "CUDNN-16": ({"mask": (8, 64, 64)}, {"mask": (1, 8, 64, 64)}),
     "CUDNN-17": ({"strides": TURNED}, ONE),
@@ -310,13 +314,67 @@ BOUNDS: list[tuple[str, Case, Case]] = [
     ("CPU-12b", heads(8, 3, gqa=True), heads(8, 3)),
     ("CPU-14", lengths(64, 0), lengths(64, 1)),
     ("CPU-15", {"strides": TURNED}, {}),
+    ("FLASH-03b", {"q": (1, *WIDE)}, {}),
+    ("FLASH-16", dims(225, sm=89, dropout=0.1, **GRAD), dims(225, sm=90, dropout=0.1, **GRAD)),
+    ("FLASH-17", dims(193, sm=121, **GRAD), dims(192, sm=121, **GRAD)),
+    ("FLASH-17", dims(225, sm=120, dropout=0.1, **GRAD), dims(225, sm=122, dropout=0.1, **GRAD)),
+    ("FLASH-18", lengths(64, 1, causal=True), nested(causal=True)),
+    ("FLASH-20", {"dtype": "float32"}, {}),
+    ("FLASH-21", BATCHES, nested()),
+    ("ROCM-01f", facts(arch="gfx1103"), facts(arch="gfx1103", composable_kernels=True)),
+    ("ROCM-04f", facts(arch="gfx1200"), facts(arch="gfx1200", composable_kernels=True)),
+    ("ROCM-04e", facts(arch="gfx1101"), facts(arch="gfx1101", composable_kernels=True)),
+    ("ROCM-02f", dims(257), dims(256)),
+    ("ROCM-02e", dims(257), dims(256)),
+    ("ROCM-02fb", dims(257, **facts(arch="gfx1151")), dims(256, **facts(arch="gfx1151"))),
+    ("ROCM-02eb", dims(513), dims(512)),
+    ("EFF-04b", {"q": (1, *WIDE)}, {}),
+    ("EFF-09a", dims(128, sm=86), dims(128, sm=89)),
+    ("EFF-09b", dims(65, sm=89), dims(64, sm=89)),
+    ("EFF-10", BATCHES, nested()),
+    ("CUDNN-07", dims(136, **facts(cudnn_version=8907)), dims(136, **facts(cudnn_version=90000))),
+    ("CUDNN-09", dims(129), dims(128)),
+    ("CUDNN-10", dims(257, sm=90), dims(256, sm=90)),
+    ("CUDNN-10", dims(129, sm=89), dims(136, sm=90)),
+    ("CUDNN-11", dims(257, sm=90), dims(256, sm=90)),
+    ("CUDNN-11", dims(129, sm=103), dims(128, sm=103)),
+    ("CUDNN-11", dims(129, sm=90, **facts(cudnn_version=90999)), dims(129, sm=90, **facts(cudnn_version=91000))),
+    *(
+        (rule, dims(192, 128, sm=sm, **facts(cudnn_version=91099)), dims(192, 128, sm=sm, **facts(cudnn_version=91100)))
+        for rule, sm in (("CUDNN-11", 100), ("CUDNN-11", 103), ("CUDNN-12", 80), ("CUDNN-12", 90))
+    ),
+    *(
+        (
+            "CUDNN-12",
+            dims(256, sm=sm, **facts(cudnn_version=least - 1)),
+            dims(256, sm=sm, **facts(cudnn_version=least)),
+        )
+        for sm, least in ((90, 92201), (100, 92201), (101, 92201), (103, 92201), (107, 92501))
+    ),
+    ("CUDNN-12", dims(257, sm=107, **facts(cudnn_version=92501)), dims(128, sm=107)),
+    ("CUDNN-12", dims(129, sm=89), dims(128, sm=89)),
+    ("CUDNN-13", dims(129, sm=90, **GRAD), dims(129, sm=90)),
+    ("CUDNN-17", {"q": (2, 8, 64, 2), "strides": (2048, 256, 4, 2)}, ONE),
+    (
+        "CUDNN-22",
+        lengths(1, 64, sm=100, **facts(cudnn_version=92402)),
+        lengths(1, 64, sm=100, **facts(cudnn_version=92401)),
+    ),
+    ("CUDNN-23", {"dropout": 0.5, **facts(cudnn_version=91399)}, {"dropout": 0.5, **facts(cudnn_version=91400)}),
+    ("CUDNN-27", lengths(63, 64, **facts(cudnn_version=89999)), lengths(63, 64, **facts(cudnn_version=90000))),
+    (
+        "CUDNN-27",
+        lengths(65, 64, dropout=0.1, **facts(cudnn_version=89999)),
+        lengths(65, 64, dropout=0.1, **facts(cudnn_version=90000)),
+    ),
+    ("CPU-05b", {"q": (1, *WIDE)}, {}),
 ]
 """The other ends of rules that have several."""
 
 UNCONDITIONAL = {"OVR-01", "XPU-01", "XPU-02"}
 """Rules that hold whatever the call is."""
 
-UNDECIDED = {"NT-01", "NT-02f", "NT-02e"}
+UNDECIDED = {"CUDNN-15e", "NT-01", "NT-02f", "NT-02e"}
 """Rules on what a trace can't show of nested tensors: they leave the backend not known."""
 
 
