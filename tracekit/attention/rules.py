@@ -1,7 +1,7 @@
 """The rules by which a backend of SDPA refuses a call, and what each says of one.
 
-Owns the reading of the backend_rules files and the evaluation of one rule in one release: on what is known alone, and, where
-that does not decide, on what may be assumed.
+Owns the reading of the backend_rules files and the evaluation of one rule in one release: on what is known alone, and,
+where that does not decide, on what may be assumed.
 """
 
 from __future__ import annotations
