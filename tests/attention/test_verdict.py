@@ -223,9 +223,10 @@ def test_a_build_of_its_own_is_at_most_likely(version: str, releases: str, sure:
 
 
 def test_a_release_before_sdpa_is_a_problem() -> None:
-    verdict = judge(call(), where(torch_version="1.13.1"))
-    assert (verdict.predicted, verdict.backends) == (None, ())
-    assert verdict.problem == "no release that the rules know fits the trace"
+    for place in (where(torch_version="1.13.1"), where(releases=())):
+        verdict = judge(call(), place, "flash")
+        assert (verdict.predicted, verdict.backends, verdict.certainty) == (None, (), "unknown")
+        assert verdict.problem == "no release that the rules know fits the trace"
 
 
 @pytest.mark.parametrize("device", ["xpu", "mps"])
@@ -261,7 +262,7 @@ def test_knowing_less_excludes_no_backend_that_knowing_more_allows(
     forgotten: set[str],
 ) -> None:
     called = call(q, k, **rest)
-    place = Environment(device[0], "AMD Instinct MI300X", divmod(device[1], 10), release, (), needs_grad)
+    place = Environment(device[0], "AMD Instinct MI300X", divmod(device[1], 10), release, None, needs_grad)
     whole = judge(called, place)
     less = {name: each for name, each in called.items() if name not in forgotten}
     place = replace(

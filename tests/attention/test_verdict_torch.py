@@ -199,31 +199,52 @@ def test_nested_tensors_are_refused() -> None:
     assert (verdict.predicted, refusing(verdict)) == (CHOICES[choice], ["CPU-03"])
 
 
+TROUBLES = (
+    "batch",
+    "heads",
+    "head_dim",
+    "value only",
+    "length",
+    "rank",
+    "dtype",
+    "layout",
+    "mask",
+    "gradient",
+    "dropout",
+)
+
+
 @st.composite
 def calls(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Call:
-    """Return a call in which anything may differ that a rule asks.
+    """Return a call that flash takes, but for at most two things that may trouble it.
 
     There is always a head: torch 2.13 divides by the key-value heads and dies of none with enable_gqa.
     """
-    size = st.sampled_from([0, 1, 2, 4])
-    batch, queries, keys, dim = (draw(size) for _ in range(4))
-    heads = draw(st.sampled_from([1, 2, 4]))
-    other = st.sampled_from([None, None, None, 1, 3])
+    troubles = draw(st.sets(st.sampled_from(TROUBLES), max_size=2))
+    batch, heads, queries, keys, dim = (draw(st.sampled_from([1, 2, 4])) for _ in range(5))
     shapes = [[batch, heads, queries, dim], [batch, heads, keys, dim], [batch, heads, keys, dim]]
-    for place, at in ((1, 0), (2, 0), (1, 1), (2, 1), (1, 3), (2, 3)):
-        changed = draw(other)
-        shapes[place][at] = shapes[place][at] if changed is None else changed
-    rank = draw(st.sampled_from([4, 4, 4, 3]))
-    dtype = draw(st.sampled_from([torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int32]))
+    for trouble, at, sizes in (("batch", 0, [0, 1, 3]), ("heads", 1, [1, 2, 3]), ("head_dim", 3, [0, 1, 3])):
+        if trouble in troubles:
+            size = draw(st.sampled_from(sizes))
+            for shape in shapes[2 if "value only" in troubles else 1 :]:
+                shape[at] = size
+    if "length" in troubles:
+        shapes[draw(st.sampled_from([0, 1]))][2] = 0
+        shapes[2][2] = shapes[1][2]
+    rank = draw(st.sampled_from([2, 3])) if "rank" in troubles else 4
+    dtypes = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
     found: Call = {}
     for name, shape in zip(("query", "key", "value"), shapes, strict=True):
+        dtype = draw(st.sampled_from([*dtypes, torch.int32])) if "dtype" in troubles else torch.float32
         tensor = torch.zeros(shape[4 - rank :], dtype=dtype)
-        found[name] = tensor.mT.contiguous().mT if draw(st.integers(0, 5)) == 0 else tensor
+        found[name] = tensor.mT.contiguous().mT if "layout" in troubles and draw(st.booleans()) else tensor
     if draw(st.booleans()):
-        full = [*shapes[0][:3], keys]
-        dims = [draw(st.sampled_from([each, each, 1, 2])) for each in full][-draw(st.sampled_from([2, 3, 4])) :]
-        found["attn_mask"] = torch.zeros(dims, requires_grad=draw(st.integers(0, 3)) == 0)
-    found["dropout_p"] = draw(st.sampled_from([0.0, 0.0, 0.5]))
+        full = [batch, heads, shapes[0][2], shapes[1][2]]
+        sizes = [[each, 1, 3] if "mask" in troubles else [each, 1] for each in full]
+        dims = [draw(st.sampled_from(each)) for each in sizes]
+        dims = dims[-draw(st.sampled_from([2, 3, 4] if "mask" in troubles else [2, 4])) :]
+        found["attn_mask"] = torch.zeros(dims, requires_grad="gradient" in troubles)
+    found["dropout_p"] = 0.5 if "dropout" in troubles else 0.0
     found["is_causal"] = draw(st.booleans())
     found["enable_gqa"] = draw(st.booleans())
     return found

@@ -15,11 +15,9 @@ _SWITCHES = ("flash", "efficient", "cudnn", "math", "overrideable")
 def backend_facts(content: Mapping[str, Any]) -> dict[str, object]:
     """Return the facts of a recording that decide which backend SDPA takes, those that it holds."""
     environment, settings = _table(content, "environment"), _table(content, "settings")
-    switches, deterministic = _table(settings, "sdpa"), _table(settings, "deterministic")
+    switches = _table(settings, "sdpa")
     found: dict[str, object] = {f"{name}_enabled": _of(switches.get(name), bool) for name in _SWITCHES}
-    found["deterministic"] = _both(
-        _of(deterministic.get("algorithms"), bool), _negated(_of(deterministic.get("warn_only"), bool))
-    )
+    found["deterministic"] = _is_deterministic(_table(settings, "deterministic"))
     found["system"] = _of(environment.get("system"), str)
     found["cudnn_version"] = _of(environment.get("cudnn"), int)
     found["cuda_version"] = _major(_of(environment.get("cuda"), str))
@@ -37,12 +35,12 @@ def _of(value: object, kind: type) -> Any:
     return value if type(value) is kind else None
 
 
-def _negated(value: bool | None) -> bool | None:
-    return None if value is None else not value
-
-
-def _both(one: bool | None, other: bool | None) -> bool | None:
-    return False if one is False else None if one is None or other is None else other
+def _is_deterministic(settings: Mapping[str, Any]) -> bool | None:
+    """Return whether deterministic algorithms are demanded; where torch only warns, backends don't refuse."""
+    is_asked, is_warning = _of(settings.get("algorithms"), bool), _of(settings.get("warn_only"), bool)
+    if is_asked is False or is_warning is True:
+        return False
+    return None if is_asked is None or is_warning is None else True
 
 
 def _major(version: str | None) -> int | None:

@@ -57,7 +57,7 @@ class Environment:
     """Where a call ran, as far as that is known.
 
     `device` is cuda, rocm, cpu, xpu or mps. `capability` is (major, minor). `releases` are those of PyTorch that the
-    trace can be of (`releases.releases_of`), asked where `torch_version` is None; empty means any. `needs_grad` is
+    trace can be of (`releases.releases_of`), asked where `torch_version` is None; None means any. `needs_grad` is
     whether an input needed a gradient while grad mode was on. `facts` holds what backends.toml's `fact` rows name,
     such as `flash_enabled`, `wrapper` (false where a backend's row stood alone), and `priority`, the order that torch
     was told, as `settings` of a bundle's facts has it.
@@ -67,7 +67,7 @@ class Environment:
     device_name: str | None = None
     capability: tuple[int, int] | None = None
     torch_version: str | None = None
-    releases: tuple[str, ...] = ()
+    releases: tuple[str, ...] | None = None
     needs_grad: bool | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
 

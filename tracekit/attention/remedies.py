@@ -12,7 +12,7 @@ import msgspec
 
 from tracekit.attention.eligibility import Reason, answer, over_releases
 from tracekit.attention.releases import known_releases, number_of
-from tracekit.attention.rules import Row, Rule, known_at, rows_of
+from tracekit.attention.rules import Row, all_rules, known_at, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -102,7 +102,7 @@ def remedy_for(
             if row.backend == backend
         }
     else:
-        rules = {rule.id: rule.remedy for rule in rows_of("backend_rules", "rule", Rule)}
+        rules = {rule.id: rule.remedy for rule in all_rules()}
         wanted = {rule: rules.get(rule, ()) for rule in refusing or [reason.rule for reason in reasons]}
     chosen = {rule: _usable(names, known, releases, device) for rule, names in wanted.items()}
     steps = _steps(chosen)

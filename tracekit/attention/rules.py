@@ -1,7 +1,7 @@
 """The rules by which a backend of SDPA refuses a call, and what each says of one.
 
-Owns the reading of backend_rules.toml and the evaluation of one rule in one release: on what is known alone, and, where
-that does not decide, on what may be assumed.
+Owns the reading of the backend_rules files and the evaluation of one rule in one release: on what is known alone, and,
+where that does not decide, on what may be assumed.
 """
 
 from __future__ import annotations
@@ -110,10 +110,16 @@ def _rows(stem: str, table: str, kind: type[Any]) -> Any:
 
 
 @cache
+def all_rules() -> tuple[Rule, ...]:
+    """Return the rules of every backend, release and device."""
+    stems = ("backend_rules_flash", "backend_rules_efficient", "backend_rules_cudnn", "backend_rules_other")
+    return tuple(rule for stem in stems for rule in rows_of(stem, "rule", Rule))
+
+
+@cache
 def rules_of(release: str, device: str, backend: str) -> tuple[Rule, ...]:
     """Return the rules of a backend that a release has for a device."""
-    rules = rows_of("backend_rules", "rule", Rule)
-    return tuple(rule for rule in rules if rule.backend == backend and rule.fits(release, device))
+    return tuple(rule for rule in all_rules() if rule.backend == backend and rule.fits(release, device))
 
 
 def known_at(readings: Mapping[str, object], release: str, device: str) -> Known:

@@ -137,7 +137,7 @@ def _releases(environment: Environment) -> tuple[tuple[str, ...], bool]:
     """
     version = environment.torch_version
     if version is None:
-        return environment.releases or known_releases(), True
+        return (known_releases() if environment.releases is None else environment.releases), True
     release = release_of(version)
     if release is None and number_of(version) > number_of(newest()):
         release = newest()
@@ -196,7 +196,7 @@ def _certainty(answers: Sequence[Answer], ran: str) -> str:
             before = [each.eligibilities[name] for name in order.backends if _is_before(name, ran, order.backends)]
             found += [order.certainty]
             found += ["unknown" if eligible.is_eligible is not False else eligible.certainty for eligible in before]
-    return worst(*found)
+    return worst(*found) if found else "unknown"
 
 
 def _problem(answers: Sequence[Answer], ran: str | None) -> str | None:
