@@ -260,3 +260,18 @@ def test_what_an_mtia_stream_only_waits_for_is_no_work() -> None:
 )
 def test_without_calls_the_vendor_is_known_by_its_device(top: dict[str, Any], vendor: str | None) -> None:
     assert recording(**top).vendor == vendor
+
+
+@pytest.mark.parametrize(
+    ("metadata", "version"),
+    [
+        ({"torch_version": "2.6.0+cu124"}, "2.6.0+cu124"),
+        ({"metadata": {"system": {"env": {"pytorch_version": "2.13.0"}}}}, "2.13.0"),
+        ({"metadata": {"torch_version": "none of your business"}}, None),
+        ({"metadata": {"torch_version": 2.6}}, None),
+        ({"metadata": {"transformers_version": "4.1.0"}}, None),
+        ({"notes": ["torch_version", "2.6.0"]}, None),
+    ],
+)
+def test_the_version_of_torch_is_taken_where_a_recorder_wrote_it(metadata: dict[str, Any], version: str | None) -> None:
+    assert read_bytes(document(op("aten::mm", 0, 1), **metadata), "t.json").recording.torch_version == version

@@ -23,7 +23,7 @@ comm,certain,kernel family nccl,1,50000,0.5,c10d::allreduce_,ncclDevKernel_AllRe
 norm,certain,op aten::native_layer_norm,2,40000,0.4,aten::native_layer_norm,layer_norm_kernel
 other,inferred,op aten::mm,1,10000,0.1,aten::mm,ampere_sgemm
 """)
-    assert notes(table) == snapshot('warning: 10.0 % of the time shown has an inferred role: judge by the examples.\n')
+    assert notes(table) == snapshot("warning: 10.0 % of the time shown has an inferred role: judge by the examples.\n")
 
 
 def test_a_role_or_the_start_of_some_can_be_asked_for() -> None:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tracekit.attention.arguments import Argument
-    from tracekit.attention.readings import Environment
     from tracekit.attention.verdict import Backend, Verdict
     from tracekit.store import Store
 

@@ -65,7 +65,7 @@ def recording(cutter: Cutter, found: Counts, name: str, sha256: str) -> Recordin
         device_count=len(devices) if "deviceProperties" in cutter.metadata else None,
         sm_count=_integer(device.get(_SM_COUNT.get(dialect, "numSms"))),
         compute_capability=None if major is None else f"{major}.{minor}",
-        torch_version=None,
+        torch_version=_torch_version(cutter),
         is_truncated=cutter.is_cut_off,
         vendor=_vendor(cutter, found, device, distributed),
         external_ids=external_ids(found.external_ids, found.repeated_ids),
@@ -76,6 +76,38 @@ def recording(cutter: Cutter, found: Counts, name: str, sha256: str) -> Recordin
 
 _SM_COUNT = {"python-relative": "maxThreadsPerMultiprocessor"}
 """Where the SM count stands, if not in its own field. Source: pytorch torch/profiler/_chrome_trace_export.py."""
+
+
+def _torch_version(cutter: Cutter) -> str | None:
+    """Return the version of PyTorch where whoever recorded the trace put it into its metadata.
+
+    PyTorch itself writes none; recorders add theirs under this key at whatever depth, as those of the public traces in
+    AMD-AGI/TraceLens tests/traces/h100 do.
+    """
+    for key, raw in cutter.metadata.items():
+        if any(name in key.encode() or name in bytes(raw) for name in _VERSION_KEYS):
+            try:
+                found = _find_version(key, msgspec.json.decode(raw), _DEEPEST)
+            except (msgspec.DecodeError, RecursionError):
+                continue
+            if found is not None:
+                return found
+    return None
+
+
+_VERSION_KEYS = (b"torch_version", b"pytorch_version")
+_DEEPEST = 6
+_VERSION = re.compile(r"[0-9]+\.[0-9]+[0-9A-Za-z.+_-]{0,40}")
+
+
+def _find_version(key: object, value: object, deepest: int) -> str | None:
+    if isinstance(value, str):
+        is_named = isinstance(key, str) and key.lower().encode() in _VERSION_KEYS
+        return value if is_named and _VERSION.fullmatch(value) else None
+    if not isinstance(value, dict) or not deepest:
+        return None
+    found = (_find_version(inner, held, deepest - 1) for inner, held in value.items())
+    return next((version for version in found if version is not None), None)
 
 
 def _value(cutter: Cutter, key: str, kind: type[Any]) -> Any:
