@@ -201,7 +201,7 @@ def test_questions_are_listed_with_what_this_run_lacks() -> None:
     assert listed.frame["question"].to_list() == catalog.names()
     lacking = listed.frame.filter(~pl.col("answerable"))
     by_hta = lacking.filter(
-        pl.col("question").is_in([name for name in catalog.names() if not catalog.question(name).sql])
+        pl.col("question").is_in([name for name in catalog.names() if catalog.question(name).beside])
     )
     assert by_hta["needs"].str.contains("the trace itself: ask the raw trace, or a bundle loaded with --keep-raw").all()
     in_sql = lacking.join(by_hta, on="question", how="anti")
