@@ -25,10 +25,9 @@
 --
 -- [[notes]]
 -- status = "estimated"
--- text = '''No nn.Module rows were recorded: attention that is not fused, and the projections
--- around a fused core, can't be told from other work. attention_ns is a lower bound. Record with
--- with_stack=True.'''
--- sql = "select 1 where not exists (select 1 from module)"
+-- text = """No nn.Module rows were recorded: attention that is not fused, and the projections
+-- around a core, are told from order and shapes alone. Record with with_stack=True."""
+-- sql = "select 1 where not (select bool_or(has_modules) from trace)"
 --
 -- [[notes]]
 -- status = "estimated"

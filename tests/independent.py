@@ -167,6 +167,30 @@ def ops_of_work(events: list[Event], works: list[Work]) -> list[tuple[Work, Span
     return [(work, op) for work in works if (op := op_of(work)) is not None]
 
 
+def places_of_work(events: list[Event], works: list[Work]) -> list[tuple[Work, Event, tuple[str, ...]]]:
+    """Return device work with the innermost op around its launch and the nn.Modules around that, outermost first.
+
+    Work without an op is left out. Modules are named as their frames are, without `nn.Module: `.
+    """
+    ops = {(thread(op), span(op)): op for op in complete(events, OPS)}
+    modules: dict[Thread, list[tuple[Span, str]]] = defaultdict(list)
+    for frame in complete(events, FRAMES):
+        if frame["name"].startswith("nn.Module: "):
+            modules[thread(frame)].append((span(frame), frame["name"].removeprefix("nn.Module: ")))
+    nests = {key: Nest(spans) for key, spans in by_thread(complete(events, OPS)).items()}
+    calls = launched_by(events)
+    found = []
+    for work in works:
+        call = calls.get(work.correlation) if work.correlation is not None else None
+        nest = nests.get(thread(call)) if call is not None else None
+        inner = nest.innermost(nanoseconds(call["ts"])) if call is not None and nest is not None else None
+        if call is not None and inner is not None:
+            around = [row for row in modules[thread(call)] if row[0].start <= inner.start < row[0].end]
+            names = tuple(name for _, name in sorted(around, key=lambda row: (row[0].start, -row[0].end)))
+            found.append((work, ops[thread(call), inner], names))
+    return found
+
+
 def external_id(event: Event) -> int | None:
     """Return the id by which the profiler itself names an op, and the op of a kernel."""
     found: int | None = args(event).get("External id", args(event).get("external id"))

@@ -26,5 +26,8 @@ def questions() -> None:
     cog.outl("|---|---|---|")
     for name in catalog.names():
         asked = catalog.question(name)
-        params = ", ".join(f"`{param.name}={str(param.default).lower()}`" for param in asked.params.values())
+        defaults = ((param.name, param.default) for param in asked.params.values())
+        params = ", ".join(
+            f"`{name}={str(value).lower() if isinstance(value, bool) else value}`" for name, value in defaults
+        )
         cog.outl(f"| `{name}` | {asked.summary} | {params} |")

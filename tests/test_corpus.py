@@ -17,8 +17,7 @@ from tests.conftest import ROOT, TRACES
 from tracekit.attention import give_meaning
 from tracekit.attention.tables import ranked
 from tracekit.errors import TracekitError
-from tracekit.ingest import Events, read_bytes
-from tracekit.ingest.container import unpack
+from tracekit.ingest import Events, opened, read_bytes
 from tracekit.link import link
 from tracekit.loading import tables_of
 from tracekit.run import Run
@@ -234,7 +233,8 @@ def test_the_tables_are_those_of_the_schema(case: Case) -> None:
 )
 def test_the_order_of_a_real_trace_s_events_does_not_matter(traces: Path, name: str) -> None:
     data = (traces / name).read_bytes()
-    document = msgspec.json.decode(unpack(data, name), type=dict[str, msgspec.Raw])
+    with opened(data, name) as stream:
+        document = msgspec.json.decode(b"".join(stream.blocks()), type=dict[str, msgspec.Raw])
     events = msgspec.json.decode(document["traceEvents"], type=list[msgspec.Raw])
     random.Random(7).shuffle(events)
     shuffled = tables_of(msgspec.json.encode({**document, "traceEvents": events}), name)

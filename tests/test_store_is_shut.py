@@ -52,7 +52,7 @@ def _state(store: Store) -> list[tuple[Any, ...]]:
         """
         select 'setting' as kind, name, value::varchar from duckdb_settings()
         union all select 'view', view_name, sql from duckdb_views() where not internal
-        union all select 'table', table_name, sql from duckdb_tables()
+        union all select 'table', table_name, sql from duckdb_tables() where table_name <> '_held' -- this answer itself
         union all select 'function', function_name, macro_definition from duckdb_functions() where not internal
         union all select 'database', database_name, path from duckdb_databases()
         union all select 'variable', name, value::varchar from duckdb_variables()

@@ -1,4 +1,4 @@
-"""The questions: what each asks, needs, takes and gives, read from the headers of the SQL files.
+"""The questions: what each asks, needs, takes and gives, read from the headers of the SQL files and of the analyses.
 
 Owns the header format and the check whether a run can answer. It runs no question.
 """
@@ -6,11 +6,12 @@ Owns the header format and the check whether a run can answer. It runs no questi
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from tracekit.analyses import hta_questions
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
@@ -78,7 +79,10 @@ class NoteRule:
 
 @dataclass(frozen=True)
 class Question:
-    """A question as its file states it."""
+    """A question as its file states it.
+
+    One without SQL is for HTA, and needs more than tables: what is named in `beside`.
+    """
 
     name: str
     summary: str
@@ -87,6 +91,7 @@ class Question:
     columns: Mapping[str, str]
     notes: tuple[NoteRule, ...]
     sql: str
+    beside: tuple[str, ...] = ()
 
     def values(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return every parameter's value: those given, as text or in their type, and defaults for the rest."""
@@ -101,7 +106,8 @@ class Question:
 def names() -> list[str]:
     """Return the names of all questions, sorted."""
     entries = files("tracekit.queries").iterdir()
-    return sorted(entry.name.removesuffix(".sql") for entry in entries if entry.name.endswith(".sql"))
+    in_sql = (entry.name.removesuffix(".sql") for entry in entries if entry.name.endswith(".sql"))
+    return sorted([*in_sql, *hta_questions.headers()])
 
 
 @cache
@@ -113,6 +119,9 @@ def question(name: str) -> Question:
         near = get_close_matches(name, names(), n=2, cutoff=0.5)
         remedy = f"did you mean {' or '.join(near)}?" if near else "`tracekit query --list` names them all"
         raise TracekitError(f"there is no question {name!r}", remedy)
+    if name in hta_questions.headers():
+        header = hta_questions.headers()[name] | {"notes": ()}  # they depend on the trace, and come with the answer
+        return replace(_question(name, header, ""), beside=hta_questions.NEEDS)
     return parse(name, files("tracekit.queries").joinpath(f"{name}.sql").read_text(encoding="utf-8"))
 
 

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Self
 import polars as pl
 
 from tracekit import catalog, loading
+from tracekit.analyses import hta_questions
 from tracekit.analyses.doctor import diagnose, short, verdict
+from tracekit.analyses.graph import of_module, of_op
 from tracekit.analyses.summary import summarize
 from tracekit.errors import TracekitError
 from tracekit.store import PHASES, Limits, Selection, Store
@@ -21,6 +23,8 @@ from tracekit.table import Note, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from tracekit.analyses.graph import Graph
 
 
 _WORTH_SAYING = 0.01
@@ -30,9 +34,18 @@ _WORTH_SAYING = 0.01
 class Run:
     """One run: answers questions and SQL about it. Use it as a context manager, or call `close`."""
 
-    def __init__(self, name: str, tables: Mapping[str, pl.LazyFrame], selection: Selection, limits: Limits) -> None:
-        """Hold a run's tables by name; `open` makes one from a path."""
+    def __init__(
+        self,
+        name: str,
+        tables: Mapping[str, pl.LazyFrame],
+        selection: Selection,
+        limits: Limits,
+        path: Path | None = None,
+    ) -> None:
+        """Hold a run's tables by name; `open` makes one from a path, where the traces themselves may lie too."""
         self.name = name
+        self._path = path
+        self._limits = limits
         self._tables = dict(tables)
         self._store = Store(tables, selection, limits)
         self._whole = self._store
@@ -63,12 +76,26 @@ class Run:
         """
         asked = catalog.question(question)
         values = asked.values(params)
+        if not asked.sql:
+            return self._by_hta(asked, values)
         catalog.require(asked, self._store)
         frame, *found = self._store.several([(asked.sql, values), *(_used(rule, values) for rule in asked.notes)])
         notes = (*_rule_notes(asked, found), *self._run_notes())
         if not frame.height:
             notes = (Note("info", "Nothing in the run, or in the selected part of it, matches."), *notes)
         return Table(asked.name, frame, dict(asked.columns), notes)
+
+    def _by_hta(self, asked: catalog.Question, values: Mapping[str, Any]) -> Table:
+        chosen = self._store.selection
+        if chosen.steps or chosen.phases:
+            problem = f"{asked.name} takes no --steps and no --phase, since HTA reads whole traces"
+            raise TracekitError(problem, "leave them out")
+        catalog.require(asked, self._store)
+        is_selected = pl.col("rank").is_in(chosen.ranks) if chosen.ranks else pl.lit(value=True)
+        columns = ("rank", "source_name", "time_resolution_ns", is_selected.alias("is_selected"))
+        traces = self._tables["trace"].sort("trace_id").select(columns).collect()
+        frame, notes = hta_questions.answer(asked.name, self._path, traces, values, self._limits.seconds)
+        return Table(asked.name, frame, dict(asked.columns), (*notes, *self._run_notes()))
 
     def sql(self, text: str) -> Table:
         """Answer one SELECT. Raises TracekitError if it is anything else, or fails."""
@@ -81,14 +108,14 @@ class Run:
         rows = []
         for name in catalog.names():
             asked = catalog.question(name)
-            lacking = catalog.missing(asked, self._store)
-            ways = "; ".join(dict.fromkeys(catalog.how_to_record(column) for column in lacking))
-            rows.append((name, asked.summary, not lacking, ways or None))
+            ways = [catalog.how_to_record(column) for column in catalog.missing(asked, self._store)]
+            ways += [] if asked.sql else hta_questions.lacking(self._path)
+            rows.append((name, asked.summary, not ways, "; ".join(dict.fromkeys(ways)) or None))
         docs = {
             "question": "Name to ask by.",
             "summary": "What it answers.",
             "answerable": "Whether this run holds what it requires.",
-            "needs": "What to record where it does not.",
+            "needs": "What to record or install where it does not.",
         }
         schema = {"question": pl.String, "summary": pl.String, "answerable": pl.Boolean, "needs": pl.String}
         return Table("questions", pl.DataFrame(rows, schema=schema, orient="row"), docs, self._run_notes())
@@ -102,10 +129,17 @@ class Run:
         """Say, a row a check, whether the recording is fit to judge by, whatever steps and phases are selected."""
         return self._diagnosis
 
+    def graph(self, module: str | None = None, *, op: int | None = None, nth: int = 0) -> Graph:
+        """Return the computation of a module's call, or of an op, by default of the first attention module.
+
+        Raises TracekitError if the run has not what is asked for.
+        """
+        return of_op(self._store, op) if op is not None else of_module(self._store, module, nth)
+
     @cached_property
     def _diagnosis(self) -> Table:
         requiring: dict[str, list[str]] = {}
-        for name in catalog.names():
+        for name in (name for name in catalog.names() if catalog.question(name).sql):
             for column in catalog.question(name).requires:
                 requiring.setdefault(column, []).append(name)
         lacking = {column: names for column, names in requiring.items() if not self._whole.holds(*column.split(".", 1))}
@@ -170,4 +204,4 @@ def open(  # noqa: A001 - the library's verb
     if unknown := sorted(chosen.phases - set(PHASES)):
         raise TracekitError(f"there is no phase {unknown[0]!r}", f"choose from {', '.join(PHASES)}")
     path = Path(path)
-    return Run(path.name, loading.open_tables(path, say, workers, settings), chosen, limits or Limits())
+    return Run(path.name, loading.open_tables(path, say, workers, settings), chosen, limits or Limits(), path)

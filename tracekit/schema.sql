@@ -120,7 +120,7 @@ comment on column launch.frame_id is 'Innermost Python frame around it.';
 comment on column launch.step_id is 'Step in which it was made.';
 comment on column launch.args_json is 'Args without a column of their own, JSON.';
 
-create table kernel (kernel_id bigint, trace_id bigint, kind varchar, name varchar, raw_name varchar, device bigint, stream bigint, start_ns bigint, dur_ns bigint, bytes bigint, grid varchar, block varchar, registers bigint, shared_memory_bytes bigint, occupancy_frac double, correlation bigint, graph_node_id bigint, launch_id bigint, op_id bigint, op_name varchar, module_id bigint, step_id bigint, phase varchar, family varchar, role varchar, role_confidence varchar, role_reason varchar, call_id bigint, unlinked_reason varchar, unlinked_cause varchar, args_json varchar);
+create table kernel (kernel_id bigint, trace_id bigint, kind varchar, name varchar, raw_name varchar, device bigint, stream bigint, start_ns bigint, dur_ns bigint, bytes bigint, grid varchar, block varchar, registers bigint, shared_memory_bytes bigint, occupancy_frac double, correlation bigint, graph_node_id bigint, launch_id bigint, op_id bigint, op_name varchar, module_id bigint, step_id bigint, phase varchar, family varchar, compute_dtype varchar, role varchar, role_confidence varchar, role_reason varchar, call_id bigint, unlinked_reason varchar, unlinked_cause varchar, args_json varchar);
 comment on table kernel is 'Device work: kernels, copies and sets.';
 comment on column kernel.kernel_id is 'Id of the piece of work; numbered in order of start, those of a large trace part by part.';
 comment on column kernel.trace_id is 'Trace it belongs to.';
@@ -146,6 +146,7 @@ comment on column kernel.module_id is 'nn.Module of that op.';
 comment on column kernel.step_id is 'Step in which it was launched.';
 comment on column kernel.phase is 'Phase of its op; other where it has none.';
 comment on column kernel.family is 'Kernel family by name; null for a name that is not known.';
+comment on column kernel.compute_dtype is 'Number format in which a product (matrix product, convolution, fused attention) multiplies, as the name tells; null for other work and where it does not tell.';
 comment on column kernel.role is 'What it does in the model.';
 comment on column kernel.role_confidence is 'certain, likely or inferred.';
 comment on column kernel.role_reason is 'What the role was decided by.';
@@ -197,7 +198,7 @@ comment on column attention_call.flops_status is 'exact, estimated or not_deriva
 comment on column attention_call.bytes is 'Bytes that must move: forward Q, K, V and O once and a dense mask; backward Q, K, V, O, dO and log-sum-exp read, dQ, dK and dV written. Keys that no query sees do not count.';
 comment on column attention_call.bytes_status is 'exact, estimated or not_derivable.';
 
-create table collective (collective_id bigint, trace_id bigint, op_id bigint, name varchar, source varchar, group_name varchar, group_description varchar, group_size bigint, group_ranks varchar, sequence_number bigint, src_rank bigint, dst_rank bigint, is_async boolean, in_elements bigint, out_elements bigint, dtype varchar, bytes bigint, kernel_id bigint, kernels bigint, step_id bigint, phase varchar, start_ns bigint, dur_ns bigint);
+create table collective (collective_id bigint, trace_id bigint, op_id bigint, name varchar, source varchar, group_name varchar, group_description varchar, group_size bigint, group_ranks varchar, sequence_number bigint, src_rank bigint, dst_rank bigint, is_async boolean, in_elements bigint, out_elements bigint, dtype varchar, bytes bigint, bus_factor double, kernel_id bigint, kernels bigint, step_id bigint, phase varchar, start_ns bigint, dur_ns bigint);
 comment on table collective is 'Collective operations between ranks: what was asked for, and its device work.';
 comment on column collective.collective_id is 'Id of the collective.';
 comment on column collective.trace_id is 'Trace it belongs to.';
@@ -216,6 +217,7 @@ comment on column collective.in_elements is 'Elements given.';
 comment on column collective.out_elements is 'Elements received.';
 comment on column collective.dtype is 'Element type, as torch names it (bfloat16).';
 comment on column collective.bytes is 'Bytes of the message: what is received for all_gather, scatter and recv, else what is given; null where elements or type are unknown.';
+comment on column collective.bus_factor is 'What nccl-tests multiplies algorithm bandwidth by to get bus bandwidth, for rings and trees; null where the group''s size is unknown or the collective has no factor.';
 comment on column collective.kernel_id is 'First piece of its device work.';
 comment on column collective.kernels is 'Pieces of its device work.';
 comment on column collective.step_id is 'Step of its device work, else of its op.';
@@ -304,6 +306,12 @@ comment on column quality.message is 'What it means, in one sentence.';
 
 create view kernel_of_any_step as select * from kernel;
 comment on view kernel_of_any_step is 'kernel, whatever step its work was launched in and --steps selects: for what ran in a step''s window.';
+
+create view launch_of_any_step as select * from launch;
+comment on view launch_of_any_step is 'launch, whatever step and phase it was made in: for what started the work of a step''s window.';
+
+create view other_event_of_any_step as select * from other_event;
+comment on view other_event_of_any_step is 'other_event, whatever step it lies in: for calls that reach into a step''s window.';
 
 create view cpu_op as select * from op where (select not bool_or(has_device) from trace);
 comment on view cpu_op is 'op where no device was recorded, else empty: what stands in for the kernels.';

@@ -499,9 +499,9 @@ def test_the_page_says_the_verdict_what_is_wrong_and_what_to_do() -> None:
 verdict: not fit to judge by: launches without device work; with care: partial steps, device work without a launch
 warn: partial steps: 1 of 5 steps: nothing was recorded in them, or recording stopped there. → step_breakdown
 bad: launches without device work: 4 of 40 launches (10.0 %) lack their kernel: none after 3.55 ms has one, the profiler's buffer was full.
-warn: device work without a launch: 1.7 % of device time has no launch in the trace (launched before the recording began): its roles come from kernel names alone. → unlinked_kernels
+warn: device work without a launch: 1.7 % of device time has no launch in the trace (launched before the recording began): its roles come from kernel names and order. → unlinked_kernels
 lacks: stacks: not recorded, so work can't be traced to lines of Python.
-lacks: modules: not recorded, so attention's share is a lower bound, since only fused attention is found.
+lacks: modules: not recorded, so attention's share is a lower bound, since only fused attention is found (no answer: module_tree).
 next time: profile with with_stack=True.
 next time: End the recording after a step, and synchronise the device before it ends.
 next time: Synchronise the device before recording ends, record fewer steps, or raise ACTIVITIES_MAX_GPU_BUFFER_SIZE_MB in KINETO_CONFIG.
@@ -527,7 +527,7 @@ def test_the_note_beside_answers_names_what_changes_numbers() -> None:
         (note,) = opened.query("top_kernels").notes
         assert opened.query("top_kernels").notes == (note,)
     assert note.text == snapshot(
-        "trace quality: 10.0 % of launches lack their device work; 1.7 % of device time has no op in the trace, its roles come from kernel names alone (see `tracekit doctor`)."
+        "trace quality: 10.0 % of launches lack their device work; 1.7 % of device time has no op in the trace, its roles come from kernel names and order (see `tracekit doctor`)."
     )
 
 

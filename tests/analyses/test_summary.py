@@ -66,7 +66,7 @@ def test_a_training_run_on_one_page() -> None:
     distributed = {"rank": 3, "world_size": 8}
     assert page(*training(), deviceProperties=properties, distributedInfo=distributed) == snapshot("""\
 run        hand.json · 1 trace of 8 ranks · NVIDIA H100 · 300 µs · 20 events
-trust      fit with care: cold first step, idle device perhaps by recording, allocation without free → trace_quality
+trust      fit with care: cold first step, idle device perhaps by recording, allocation without free → tracekit doctor
 trust      100.0 % of device time has an op, the role of 100.0 % of time is known (certain 50.0 %, likely 50.0 %)
 steps      2 of median 150 µs, 100 µs to 200 µs on the host, the first one cold → step_breakdown
 attention  60.0 % of 100 µs device time: core 40.0 %, qkv_proj 20.0 % → attention_share
@@ -89,7 +89,7 @@ def test_a_run_without_a_device_on_one_page() -> None:
     ]
     assert page(*events, END) == snapshot("""\
 run        hand.json · 1 trace · CPU only · 170 µs · 5 events
-trust      fit with care: fewer than two steps → trace_quality
+trust      fit with care: fewer than two steps → tracekit doctor
 trust      the role of 50.0 % of time is known (likely 50.0 %)
 steps      none marked: the whole trace is taken as one → step_breakdown
 attention  at least 50.0 % of 100 µs CPU time in ops: core 30.0 %, other 20.0 % → attention_share
@@ -105,7 +105,7 @@ ops        20.0 % in 1 × aten::scaled_dot_product_attention → top_kernels
 def test_a_recording_of_the_device_alone_says_that_nothing_has_an_op() -> None:
     assert lines(page(kernel("mystery", 20, 10, 5), END), "trust") == snapshot(
         [
-            "not fit to judge by: device work without a launch; with care: fewer than two steps → trace_quality",
+            "not fit to judge by: device work without a launch; with care: fewer than two steps → tracekit doctor",
             "0.0 % of device time has an op, the role of 0.0 % of time is known",
         ]
     )
@@ -114,7 +114,7 @@ def test_a_recording_of_the_device_alone_says_that_nothing_has_an_op() -> None:
 def test_a_run_without_work_says_so() -> None:
     found = page(annotation("my block", 0, 10), END)
     assert lines(found, "trust") == snapshot(
-        ["fit with care: fewer than two steps → trace_quality", "nothing to judge"]
+        ["fit with care: fewer than two steps → tracekit doctor", "nothing to judge"]
     )
     assert line(found, "time") == snapshot("no work was recorded")
 
@@ -143,7 +143,9 @@ def test_a_cold_step_is_said() -> None:
 
 def test_attention_without_modules_is_a_lower_bound() -> None:
     found = page(*work(FLASH, 20, 30, 1, op_name=SDPA), *work("gemm", 60, 10, 2, op_name="aten::mm"))
-    assert line(found, "attention") == snapshot("at least 75.0 % of 40.0 µs device time: core 75.0 % → attention_share")
+    assert line(found, "attention") == snapshot(
+        "about 100.0 % of 40.0 µs device time: core 75.0 %, out_proj 25.0 % → attention_share"
+    )
 
 
 def test_a_selection_is_obeyed() -> None:

@@ -13,6 +13,8 @@ from inline_snapshot import snapshot
 
 from tests.build import document, op
 from tracekit.bundle import Bundle
+from tracekit.errors import TracekitError
+from tracekit.loading import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,6 +71,7 @@ def test_what_load_is_given_must_be_traces_of_one_run(
         ([trace], "Error: Missing option '-o' / '--output'."),
         (["-o", "x.tkb"], "Error: Missing argument 'TRACES...'."),
         ([trace, "-o", "."], "Error: Invalid value for '-o' / '--output': File '.' is a directory."),
+        ([trace, "-o", ""], "Error: Invalid value for '-o' / '--output': '' is not the name of a file."),
     ):
         said = tracekit("load", *args)
         assert (said.code, said.err.splitlines()[-1]) == (2, line)
@@ -80,6 +83,24 @@ def test_a_bundle_that_cannot_be_written_leaves_nothing_behind(
 ) -> None:
     assert tracekit("load", trace, "-o", output).fault.startswith(f"{output} can't be written (")
     assert [path.name for path in folder.iterdir()] == ["train.json"]
+
+
+def test_a_folder_for_temporary_files_that_does_not_exist_is_refused(
+    tracekit: Callable[..., Said], trace: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(folder / "gone"))
+    fault = f"TMPDIR is {folder / 'gone'}, not a folder that can be written to: make it, or unset TMPDIR"
+    assert tracekit("load", trace, "-o", "x.tkb").fault == fault
+    assert tracekit("load", trace, "-o", "x.tkb", "--force").fault == fault
+    (folder / "gone").mkdir()
+    assert tracekit("load", trace, "-o", "x.tkb").code == 0
+    assert list((folder / "gone").iterdir()) == []
+
+
+def test_the_library_refuses_a_folder_for_a_bundle_too(trace: Path, folder: Path) -> None:
+    for output in ("", folder):
+        with pytest.raises(TracekitError, match=r" is a folder, not a file: name one to write, such as run\.tkb$"):
+            load(trace, output, overwrite=True)
 
 
 def _zip(**members: bytes) -> bytes:

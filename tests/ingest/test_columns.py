@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 from typing import Any
 
@@ -209,3 +210,25 @@ def test_an_allocator_s_row_beyond_all_time_is_left_out_and_counted(time: int) -
     assert events.memory.height == 1
     assert events.other.height == 0
     assert problems(events) == {"time_beyond_int64": 1}
+
+
+@pytest.mark.parametrize(
+    ("check", "key", "value"),
+    [
+        ("negative_duration", "dur", -3),
+        ("missing_duration", "dur", "soon"),
+        ("absurd_duration", "dur", 9e13),
+        ("time_beyond_int64", "ts", 9e30),
+    ],
+)
+def test_the_first_event_whose_time_is_none_is_found_in_the_text(check: str, key: str, value: float | str) -> None:
+    rows = [op(f"aten::op{number}", 10 * number, 5) for number in range(50)]
+    for number in (17, 31, 48):
+        rows[number][key] = value
+    data = document(*rows)
+    place = data.index(json.dumps(rows[17]).encode())
+    for piece_bytes in (200, 1_000, 2**24):
+        (found,) = (
+            problem for problem in read_bytes(data, "t.json", piece_bytes).problems if problem.check_name == check
+        )
+        assert (found.count, found.first_offset) == (3, place)

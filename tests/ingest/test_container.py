@@ -11,6 +11,7 @@ import lzma
 import os
 import pickle
 import random
+import re
 import socket
 import struct
 import subprocess
@@ -32,7 +33,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from tracekit.errors import TracekitError
-from tracekit.ingest.container import Stream, opened, read_file, unpack
+from tracekit.ingest.container import Stream, opened
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -373,8 +374,11 @@ def test_nothing_but_damage_is_a_fault() -> None:
 
 @pytest.mark.parametrize("length", [3, 12, -9, -1])
 def test_a_gzip_that_is_cut_off_is_said_to_be(length: int) -> None:
-    with pytest.raises(TracekitError, match=r"^t\.gz: its gzip data .*: get the file again$"):
-        unpack(gzip.compress(TRACE)[:length], "t.gz")
+    packed = gzip.compress(TRACE)[:length]
+    said = refused(packed, "t.gz") if length == 3 else drained(packed, "t.gz")[1].damage
+    assert re.fullmatch(
+        r"(t\.gz: )?its gzip data ends too early, after [0-9]+ bytes of text(: get the file again)?", said
+    )
 
 
 BOMBS: dict[str, Callable[[bytes], bytes]] = {
@@ -438,9 +442,6 @@ def test_a_path_that_can_not_be_read_is_named(tmp_path: Path, monkeypatch: pytes
     messages = {}
     for name in ("missing.json", "folder.json", "file.json/x", "loop.json", "dangling.json", "nul\0.json", "x" * 300):
         said = refused(here / name)
-        with pytest.raises(TracekitError) as caught:
-            read_file(here / name)
-        assert str(caught.value) == said
         messages[name[:24]] = said.replace("x" * 300, "xxx")
     assert messages == snapshot(
         {

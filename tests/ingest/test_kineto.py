@@ -175,7 +175,7 @@ NO_TRACES = {
     "words": (b"hello", "is not JSON, so no profiler trace"),
     "words_in_braces": (b"{hello", "is not JSON, so no profiler trace"),
     "a_page": (b"<html>", "is not JSON, so no profiler trace"),
-    "a_log": (b"[W815 10:11] Warning\n", "holds no event that can be read (text that is no event, at byte 1)"),
+    "a_log": (b"[W815 10:11] Warning\n", "holds no event that can be read (lines of a log, brackets or other text between events or behind them, at byte 1)"),
     "lone_backslash": (
         b'{"traceEvents": ["C:\\U"]}',
         "holds no event that can be read (an event without its beginning, at byte 17)",

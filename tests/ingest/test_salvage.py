@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from tests.ingest.breakages import BREAKAGES, SINGLE, compact, lost_beyond, measure, pretty, real_events, seam
-from tracekit.ingest.salvage import Lost, Salvaged, has_duplicate_keys, metadata, salvage
+from tracekit.ingest.salvage import Lost, Salvaged, metadata, salvage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -197,16 +197,6 @@ def test_repeated_keys_are_named_and_left() -> None:
     assert _saved(_rest(rest='"ts": 1, "args": {"a": 1, "a": 2}')) == snapshot(
         ['duplicate_key: {"ph": "X", "name": "n", "ts": 1, "args": {"a": 1, "a": 2}}']
     )
-
-
-def test_a_key_repeated_by_another_spelling_is_repeated() -> None:
-    assert [
-        has_duplicate_keys(text) for text in (b'{"a":1,"\\u0061":2}', b'{"a":{"a":1}}', b'{"a":[{"b":1,"b":1}]}')
-    ] == [
-        True,
-        False,
-        True,
-    ]
 
 
 def test_valid_but_odd_events_stay_as_they_are() -> None:

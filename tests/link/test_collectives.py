@@ -64,8 +64,8 @@ def test_op_record_annotation_and_kernel_are_one_collective() -> None:
         kernel(ALL_REDUCE, 60, 7, 1),
     )
     assert csv(rows, *COLLECTIVE) == snapshot("""\
-collective_id,op_id,name,source,group_name,group_description,group_size,group_ranks,sequence_number,src_rank,dst_rank,is_async,in_elements,out_elements,dtype,bytes,kernel_id,kernels,step_id,phase,start_ns,dur_ns
-0,2,all_reduce,record,0,default_pg,8,"[0, 1, 2, 3, 4, 5, 6, 7]",-,-,-,-,1000,1000,bfloat16,2000,0,1,0,forward,60000,7000
+collective_id,op_id,name,source,group_name,group_description,group_size,group_ranks,sequence_number,src_rank,dst_rank,is_async,in_elements,out_elements,dtype,bytes,bus_factor,kernel_id,kernels,step_id,phase,start_ns,dur_ns
+0,2,all_reduce,record,0,default_pg,8,"[0, 1, 2, 3, 4, 5, 6, 7]",-,-,-,-,1000,1000,bfloat16,2000,1.75,0,1,0,forward,60000,7000
 """)
 
 

@@ -247,3 +247,32 @@ def test_the_order_of_ops_and_kernels_does_not_matter(rows: list[Any], chance: r
     one, other = (link(read_bytes(document(*events, op("last", 99, 1)), "t")) for events in (made, shuffled))
     for name in ("ops", "launches", "kernels", "steps"):
         assert_frame_equal(getattr(one, name), getattr(other, name))
+
+
+CODE = "/x/site-packages/transformers/models/llama/modeling_llama.py"
+
+
+def test_without_module_rows_the_file_and_line_of_forward_name_the_module() -> None:
+    found = linked(
+        frame(f"{CODE}(239): forward", 0, 50, 1),
+        frame("torch/nn/modules/linear.py(124): forward", 5, 10, 2, 1),
+        op("aten::linear", 6, 4),
+        frame(f"{CODE}(68): apply_rotary_pos_emb", 20, 10, 3, 1),
+        op("aten::mul", 21, 4),
+        op("aten::add", 60, 4),
+    )
+    assert found.modules.select("class_name", "instance", "path").rows() == [
+        ("modeling_llama:239", None, "modeling_llama:239"),
+        ("linear:124", None, "modeling_llama:239/linear:124"),
+    ]
+    paths = dict(found.modules.select("module_id", "path").iter_rows())
+    assert {name: paths.get(module) for name, module in found.ops.select("name", "module_id").iter_rows()} == {
+        "aten::linear": "modeling_llama:239/linear:124",
+        "aten::mul": "modeling_llama:239",
+        "aten::add": None,
+    }
+
+
+def test_where_one_module_row_is_recorded_files_name_none() -> None:
+    found = linked(frame(f"{CODE}(239): forward", 0, 50, 1), frame("nn.Module: Linear_0", 5, 10, 2, 1))
+    assert found.modules["path"].to_list() == ["Linear_0"]

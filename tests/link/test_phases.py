@@ -324,3 +324,26 @@ def test_partial_steps_neither_are_cold_nor_count_for_it() -> None:
     empty = [step(1, 0, 90)]
     assert [row[4] for row in steps(empty, full(2, 100, 10), full(3, 200, 10))] == [False, False, False]
     assert [row[4] for row in steps(full(1, 0, 12), [step(2, 100, 1)], full(3, 200, 10))] == [False, False, False]
+
+
+def test_threads_count_their_sequence_numbers_for_themselves() -> None:
+    def node(name: str, start: float, number: int, thread: int) -> Event:
+        return op(f"{name}Backward0", start, 1, tid=9, Sequence_number=number, Fwd_thread_id=thread)
+
+    found = linked(
+        op("one 4", 0, 1, tid=1, Sequence_number=4),
+        op("one 5", 1, 1, tid=1, Sequence_number=5),
+        op("two 5", 2, 1, tid=2, Sequence_number=5),
+        op("two 6", 3, 1, tid=2, Sequence_number=6),
+        node("C", 10, 6, 2),
+        node("D", 11, 5, 2),
+        node("E", 12, 4, 1),
+        node("F", 13, 5, 1),
+    )
+    names = forward_ops(found)
+    assert {name: names[f"{name}Backward0"] for name in "CDEF"} == {
+        "C": "two 6",
+        "D": "two 5",
+        "E": "one 4",
+        "F": "one 5",
+    }

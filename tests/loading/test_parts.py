@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from inline_snapshot import snapshot
 from polars.testing import assert_frame_equal
 
 from tests.build import Event, annotation, document, event, frame, kernel, launch, memory, op, step, work
@@ -159,6 +160,43 @@ def test_a_trace_typed_by_hand_is_the_same_however_it_is_cut(rows: int, tmp_path
     assert (len(found["op"]) > 1) is (rows < 10_000)
     assert_sound(joined(found))
     assert_same(joined(found), tables_of(data, "t.json"))
+
+
+def accumulated(layers: int) -> list[Event | list[Event]]:
+    """Make a trace of which every forward op waits for its backward until the end."""
+    rows: list[Event | list[Event]] = []
+    for layer in range(layers):
+        start, back = 100 * layer, 100 * (2 * layers - layer)
+        rows.append(frame(f"nn.Module: Linear_{layer}", start, 60, layer + 1))
+        rows.append(op("aten::linear", start + 5, 50, Sequence_number=layer))
+        rows += work("gemm", start + 20, 30, 2 * layer, op_name="aten::addmm")
+        rows.append(op("AddmmBackward0", back, 60, tid=7, Sequence_number=layer, Fwd_thread_id=1))
+        rows += [launch(back + 10, 2 * layer + 1, tid=7), kernel("gemm_back", back + 20, 20, 2 * layer + 1)]
+    return rows
+
+
+@pytest.mark.usefixtures("_finely")
+def test_a_trace_without_a_quiet_moment_is_cut_all_the_same_and_says_what_that_costs(tmp_path: Path) -> None:
+    data = document(*accumulated(40))
+    found, whole = joined(in_parts(data, tmp_path / "parts", 12)), tables_of(data, "t.json")
+    (cut,) = found["quality"].filter(check_name="cut_for_linking").select("severity", "count", "message").rows()
+    backward = pl.col("name") == "AddmmBackward0"
+    lost = found["op"].filter(backward & pl.col("forward_op_id").is_null()).height
+    assert (lost, whole["op"].filter(backward & pl.col("forward_op_id").is_null()).height) == (38, 0)
+    assert cut == snapshot(
+        (
+            "warn",
+            6,
+            "Places where a long trace had to be cut for linking while a backward was awaited: the backward of 38 forward ops, at most, has neither its forward op nor its module.",
+        )
+    )
+    assert_sound(found)
+    for table, rows in resolved(found).items():
+        without = [name for name in rows.columns if not name.startswith(("forward_op_id", "module_id"))]
+        flat = [name for name in without if not rows.schema[name].is_nested()]
+        if table != "quality":
+            expected = resolved(whole)[table].select(without)
+            assert_frame_equal(rows.select(without).sort(flat), expected.sort(flat))
 
 
 @pytest.mark.parametrize("name", REAL)

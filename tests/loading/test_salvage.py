@@ -107,13 +107,19 @@ def noticed(tables: dict[str, pl.DataFrame]) -> dict[str, int]:
 
 
 def is_valid(data: bytes) -> bool:
-    """Tell whether this is JSON in Unicode, by the strictest reader there is."""
+    """Tell whether this is JSON in Unicode without repeated keys, by the strictest reader there is."""
 
     def refuse(word: str) -> None:
         raise ValueError(word)
 
+    def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        if len(dict(pairs)) < len(pairs):
+            raise ValueError(pairs)
+        return dict(pairs)
+
     try:
-        json.dumps(json.loads(data, parse_constant=refuse), ensure_ascii=False).encode()
+        read = json.loads(data, parse_constant=refuse, object_pairs_hook=once)
+        json.dumps(read, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return False
     return True
@@ -121,8 +127,9 @@ def is_valid(data: bytes) -> bool:
 
 @pytest.mark.parametrize("kind", sorted(BREAKAGES))
 def test_a_repaired_trace_answers_like_the_unbroken_one_less_the_lost_events(
-    kind: str, samples: dict[str, list[bytes]], tmp_path: Path
+    kind: str, samples: dict[str, list[bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("tracekit.ingest.repeats._SAMPLES", 2**20)  # so that all text is looked at
     for seed, (name, events) in enumerate(samples.items()):
         case = broken(kind, events, seed)
         tables = tables_of(case.data, "t.json")
@@ -209,6 +216,9 @@ def test_a_packed_trace_whose_tail_is_lost_is_read_up_to_there(samples: dict[str
         assert_same(tables, {name: expected[name] for name in tables})
         assert noticed(tables)["damaged_file"] == 1
         assert tables["trace"]["truncated"].item()
+        from_bytes = tables_of((tmp_path / "t.json.gz").read_bytes(), "t.json.gz")
+        for name, rows in tables.items():
+            assert_frame_equal(from_bytes[name], rows)
         with pytest.raises(TracekitError, match="its gzip data ends too early") as caught:
             load(tmp_path / "t.json.gz", tmp_path / "s.tkb", settings=Settings(is_strict=True))
         assert "without --strict" in caught.value.remedy

@@ -97,8 +97,7 @@ forward,0,0.0,0,0.0,0
 def test_without_modules_the_share_is_a_lower_bound() -> None:
     assert notes(ask("attention_share", *work(FLASH, 20, 30, 1, op_name=SDPA))) == snapshot("""\
 estimated: No nn.Module rows were recorded: attention that is not fused, and the projections around
-a fused core, can't be told from other work. attention_ns is a lower bound. Record with
-with_stack=True.
+a core, are told from order and shapes alone. Record with with_stack=True.
 """)
 
 
@@ -114,7 +113,7 @@ forward,100000,60000,40000,0
 estimated: The role of 33.3 % of the time is not known (other, unlinked), and attention may be in
 it: attention_ns is a lower bound.
 warning: 66.7 % of device time has no op in the trace (see unlinked_kernels): its roles come from
-kernel names alone.
+kernel names and order.
 """)
 
 

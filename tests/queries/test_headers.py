@@ -9,7 +9,7 @@ from typing import get_args
 import polars as pl
 import pytest
 
-from tests.build import PROCESS, THREAD, Event, document, frame, kernel, launch, op, step
+from tests.build import PROCESS, THREAD, Event, document, event, frame, kernel, launch, op, step
 from tracekit import catalog
 from tracekit.loading import tables_of
 from tracekit.run import Run
@@ -19,15 +19,15 @@ from tracekit.units import unit_of
 
 FOLDER = Path(__file__).parent
 QUERIES = FOLDER.parents[1] / "queries"
-NAMES = catalog.names()
+NAMES = [name for name in catalog.names() if catalog.question(name).sql]
 RELATIONS = {relation.name: {column.name for column in relation.columns} for relation in schema()}
 COLUMNS = [column for relation in schema() for column in relation.columns]
-NUMBERED = {"rank", "step", "device", "stream", "layer", "count"}
+NUMBERED = {"rank", "step", "device", "stream", "layer", "depth", "count"}
 """Whole numbers that name or count something by themselves; any other without a unit is a plural noun."""
 
 
 def everything() -> list[Event]:
-    """Make a small trace with two steps, a module, and device work with and without an op."""
+    """Make a small trace with two steps, a module, a collective, and device work with and without an op."""
     return [
         step(1, 0, 100),
         frame("nn.Module: LlamaAttention_0", 10, 40, 1),
@@ -36,6 +36,8 @@ def everything() -> list[Event]:
         kernel("gemm", 40, 20, 1),
         step(2, 100, 100),
         kernel("mystery", 150, 10, 99),
+        event("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 170, 10, pid=0, tid=7, args={"device": 0, "stream": 7}),
+        kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 185, 10, 98, stream=20),
         _allocator(30, 512, 512),
         _allocator(60, -512, 0),
     ]

@@ -239,7 +239,7 @@ unlinked,-,10000
 """)
     assert notes(table) == snapshot("""\
 warning: 25.0 % of device time has no op in the trace (see unlinked_kernels): its roles come from
-kernel names alone.
+kernel names and order.
 """)
 
 

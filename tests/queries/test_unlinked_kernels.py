@@ -110,7 +110,7 @@ gemm,no launch with its correlation in the trace,no CPU ops were recorded,2
     assert notes(table) == snapshot("""\
 exact: 2 pieces of device work have no op: 100.0 % of device time.
 warning: 100.0 % of device time has no op in the trace (see unlinked_kernels): its roles come from
-kernel names alone.
+kernel names and order.
 """)
 
 
@@ -131,7 +131,7 @@ early,launched before the recording began,2,30000,0.3
     assert notes(table) == snapshot("""\
 exact: 3 pieces of device work have no op: 90.0 % of device time.
 warning: 90.0 % of device time has no op in the trace (see unlinked_kernels): its roles come from
-kernel names alone.
+kernel names and order.
 """)
 
 

@@ -102,9 +102,9 @@ def short(store: Store) -> tuple[Note, ...]:
     phrases = list(dict.fromkeys(phrase for phrase in _riding(traces) if phrase))
     unlinked = _unlinked(traces)
     if not phrases:
-        alone = f"{unlinked} (see unlinked_kernels): its roles come from kernel names alone."
+        alone = f"{unlinked} (see unlinked_kernels): its roles come from kernel names and order."
         return (Note("warning", alone),) if unlinked else ()
-    phrases += [f"{unlinked}, its roles come from kernel names alone"] if unlinked else []
+    phrases += [f"{unlinked}, its roles come from kernel names and order"] if unlinked else []
     return (Note("warning", f"trace quality: {'; '.join(phrases)} (see `tracekit doctor`)."),)
 
 

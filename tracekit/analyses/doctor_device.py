@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.analyses.doctor_finding import Finding, no_device, noticed, rule, spoken_for, unknown
+from tracekit.analyses.doctor_finding import Finding, no_device, noticed, rule, spoken_for, unknown, with_offset
 from tracekit.analyses.doctor_scans import rules
 from tracekit.units import FRACTION, NANOSECONDS, text
 
@@ -82,7 +82,7 @@ def _unlinked(facts: Facts, *, has_launch: bool, what: str) -> Finding:
         for row in sorted(rows, key=lambda row: -row["ns"])
     )
     meaning = f"{text(share, FRACTION)} of device time {what} ({causes})"
-    return Finding(f"{meaning}: its roles come from kernel names alone", pieces, share, spent)
+    return Finding(f"{meaning}: its roles come from kernel names and order", pieces, share, spent)
 
 
 def external_ids(facts: Facts) -> Finding:
@@ -173,7 +173,7 @@ def zero_durations(facts: Facts) -> Finding:
 def impossible_durations(facts: Facts) -> Finding:
     """Count durations that are negative, missing, longer than an hour, or than all the rest of the trace."""
     names = spoken_for("impossible_durations")
-    parts = [f"{row['count']:,}: {row['message']}" for row in noticed(facts, names)]
+    parts = [f"{row['count']:,}: {with_offset(row)}" for row in noticed(facts, names)]
     endless = facts.get("endless_ops", 0) + sum(row["endless"] for row in facts["kernels"])
     count = sum(row["count"] for row in noticed(facts, names)) + endless
     if endless:

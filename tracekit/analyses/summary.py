@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _DOCS = {
     "topic": "What the line is about.",
     "finding": "What was found.",
-    "ask": "The question that says more.",
+    "ask": "The question that says more, or the command.",
 }
 _MOST_PARTS = 7
 _SMALLEST_SHARE = 0.0005
@@ -71,7 +71,7 @@ def _run(store: Store, name: str) -> Iterator[Line]:
 
 
 def _trust(store: Store, verdict: str) -> Iterator[Line]:
-    yield Line("trust", verdict, "trace_quality")
+    yield Line("trust", verdict, "tracekit doctor")
     linked = store.scalar(
         "select coalesce(sum(dur_ns) filter (where op_id is not null), 0) / nullif(sum(dur_ns), 0) from kernel"
     )
@@ -155,11 +155,12 @@ def _work(store: Store) -> Iterator[Line]:
 
 def _attention(store: Store, roles: pl.DataFrame, total: int, what: str) -> str:
     of = f"{text(total, NANOSECONDS)} {what}"
-    has_modules = store.holds("module", "module_id")
+    has_modules = bool(store.scalar("select bool_or(has_modules) from trace"))
     if not roles.height:
-        return f"none in {of}" if has_modules else f"none found in {of}; without nn.Module rows only fused attention is"
+        only = "without nn.Module rows only what names, order and shapes show is"
+        return f"none in {of}" if has_modules else f"none found in {of}; {only}"
     unknown = store.scalar("select sum(dur_ns)::bigint from work where role in ('other', 'unlinked')") or 0
-    least = "" if has_modules and unknown < _UNKNOWN_SHARE * total else "at least "
+    least = "at least " if unknown >= _UNKNOWN_SHARE * total else "" if has_modules else "about "
     share = text(int(roles["ns"].sum()) / total, FRACTION)
     parts = _parts(roles.with_columns(pl.col("part").str.strip_prefix("attention.")), total)
     return f"{least}{share} of {of}: {parts}"

@@ -13,7 +13,7 @@ import polars as pl
 
 from tracekit.attention.knowledge import Family, family_of, load, meaning_of
 from tracekit.attention.places import NOWHERE, Place, places_of_ops
-from tracekit.attention.sequences import UNSAID, found_in_kernels, found_in_ops
+from tracekit.attention.sequences import UNSAID, found_elsewhere, found_in_kernels, found_in_ops
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -223,8 +223,9 @@ def kernel_roles(kernels: pl.DataFrame, ops: pl.DataFrame, meanings: OpMeanings)
             op_id = op_ids[len(roles)]
             role = decided[key] = _kernel_role(families[key[0]], op_id, op_names, op_phases, meanings)
         roles.append(role)
-    told = _inferred(found_in_kernels(kernels, [role.name for role in roles]))
-    roles = [told.get(row, role) for row, role in enumerate(roles)] if told else roles
+    for find in (found_elsewhere, found_in_kernels):
+        if told := _inferred(find(kernels, [role.name for role in roles])):
+            roles = [told.get(row, role) for row, role in enumerate(roles)]
     shown = {name: family.name if family else None for name, family in families.items()}
     family = pl.Series("family", [shown[name] for name in names], dtype=pl.String)
     return pl.DataFrame([family]).hstack(_columns(roles))

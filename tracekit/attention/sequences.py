@@ -14,17 +14,18 @@ import polars as pl
 
 from tracekit.attention.cores import Unit, chains_of
 from tracekit.attention.knowledge import family_of, meaning_of
-from tracekit.attention.order import is_sum_of_rows, read
+from tracekit.attention.order import Finding, is_sum_of_rows, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tracekit.attention.cores import Shape
-    from tracekit.attention.order import Finding
 
 UNSAID = frozenset({"other", "copy", "unlinked"})
 """Roles that leave room for what order tells."""
 _SIZED = {"gemm", "bmm", "softmax", "attention"}
+_AROUND = 3
+"""A kernel is known by so many before it and behind it."""
 _CORES = {"attention", "softmax"}
 
 
@@ -121,6 +122,38 @@ def found_in_kernels(kernels: pl.DataFrame, roles: Sequence[str]) -> dict[int, F
         units = [_kernel_unit(row, names[row], actions[names[row]], roles[row]) for row in rows]
         told.update({rows[place]: finding for place, finding in read(units).items()})
     return told
+
+
+def found_elsewhere(kernels: pl.DataFrame, roles: Sequence[str]) -> dict[int, Finding]:
+    """Return by kernel without an op what kernels of the same names in the same order, which have one, are for.
+
+    A model's layers repeat: a kernel among the same neighbours on its stream does the same, if all such agree.
+    """
+    has_op = kernels["op_id"].is_not_null().to_list()
+    lost = {row for row, role in enumerate(roles) if not has_op[row] and role in UNSAID}
+    if not lost or not any(has_op):
+        return {}
+    contexts = _contexts(kernels)
+    known: dict[tuple[str | None, ...], set[str]] = defaultdict(set)
+    for row, context in contexts.items():
+        if has_op[row]:
+            known[context].add(roles[row])
+    told = {}
+    for row in lost:
+        found = known.get(contexts[row], set())
+        if len(found) == 1 and not found & UNSAID:
+            told[row] = Finding(next(iter(found)), "kernels of the same names in the same order, with an op, have it")
+    return told
+
+
+def _contexts(kernels: pl.DataFrame) -> dict[int, tuple[str | None, ...]]:
+    """Return for each kernel the names of those around it on its stream, itself in the middle."""
+    rows = kernels.with_row_index("row").sort("device", "stream", "start_ns", "kernel_id", nulls_last=True)
+    around = [
+        pl.col("name").shift(-step).over("device", "stream").alias(f"at_{step}")
+        for step in range(-_AROUND, _AROUND + 1)
+    ]
+    return {row: tuple(names) for row, *names in rows.select("row", *around).iter_rows()}
 
 
 def _replays(kernels: pl.DataFrame) -> list[list[int]]:

@@ -14,6 +14,7 @@ from tracekit.attention.batches import batches
 from tracekit.attention.calls import attention_calls, with_lengths
 from tracekit.attention.facts import Facts
 from tracekit.attention.knowledge import place_of_module
+from tracekit.attention.precisions import compute_dtypes
 from tracekit.attention.roles import kernel_roles, op_meanings
 
 if TYPE_CHECKING:
@@ -65,7 +66,11 @@ def part_tables(linked: Linked) -> dict[str, pl.DataFrame]:
     """
     meanings = op_meanings(linked.ops, linked.frames)
     calls = attention_calls(linked.ops, linked.kernels, linked.modules)
-    kernels = linked.kernels.with_columns(kernel_roles(linked.kernels, linked.ops, meanings), call_id=calls.of_kernel)
+    kernels = linked.kernels.with_columns(
+        kernel_roles(linked.kernels, linked.ops, meanings),
+        compute_dtype=compute_dtypes(linked.kernels["name"]),
+        call_id=calls.of_kernel,
+    )
     ops = linked.ops.hstack(meanings.columns()).drop("is_annotation", "fwd_thread_id")
     by_op = ops.select("op_id", "role")
     return {
@@ -78,6 +83,11 @@ def part_tables(linked: Linked) -> dict[str, pl.DataFrame]:
         "memory_sample": linked.memory_samples.join(by_op, on="op_id", how="left", maintain_order="left"),
         "other_event": linked.other.sort("start_ns", "category", "name", nulls_last=False, maintain_order=True),
     }
+
+
+def has_module_rows(modules: pl.DataFrame) -> bool:
+    """Return whether modules were recorded as such, and not told by the file and line of their code."""
+    return bool((~modules["class_name"].str.contains(":", literal=True)).any())
 
 
 def with_kinds(modules: pl.DataFrame) -> pl.DataFrame:
@@ -125,7 +135,7 @@ def _trace(linked: Trace, facts: Facts) -> pl.DataFrame:
         has_device=linked.kernels.height > 0,
         has_shapes=linked.ops["input_dims"].is_not_null().any(),
         has_stacks=linked.frames.height > 0,
-        has_modules=linked.modules.height > 0,
+        has_modules=has_module_rows(linked.modules),
         has_memory=linked.memory_samples.height > 0,
     )
 

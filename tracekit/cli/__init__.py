@@ -16,7 +16,7 @@ import click
 from tracekit import __version__
 from tracekit.errors import TracekitError
 
-_VERBS = ("bundle", "cache", "capture", "doctor", "load", "query", "schema", "summary")
+_VERBS = ("bundle", "cache", "capture", "doctor", "graph", "load", "query", "schema", "summary")
 """Each is the command of its name in the module of its name, imported when it is asked for."""
 
 

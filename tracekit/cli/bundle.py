@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tracekit.cli import options
-from tracekit.cli.output import check, emit, put
+from tracekit.cli.output import emit, put
 from tracekit.errors import TracekitError
+
+if TYPE_CHECKING:
+    from tracekit.cli.output import Answer
 
 
 @click.group(short_help="Look into a bundle, or verify it.")
@@ -17,24 +21,23 @@ def bundle() -> None:
 
 
 @bundle.command()
-@click.argument("path", type=click.Path())
+@click.argument("source", metavar="PATH", type=click.Path())
 @options.output
-def info(path: str, format_name: str | None, output: str | None, *, force: bool) -> None:
+def info(source: str, *, answer: Answer) -> None:
     """List what the bundle at PATH holds, and what was left out."""
     import polars as pl
 
     from tracekit.bundle import Bundle
     from tracekit.table import Note, Table
 
-    check(output, force=force)
-    opened = Bundle.open(Path(path))
+    opened = Bundle.open(Path(source))
     rows = [(name, opened.size(name)) for name in opened.names()]
     manifest = opened.manifest
     notes = [Note("info", f"Written by tracekit {manifest.tool_version}, schema version {manifest.schema_version}.")]
     notes += [Note("info", f"Left out: {name} ({reason}).") for name, reason in manifest.left_out.items()]
     frame = pl.DataFrame(rows, schema={"entry": pl.String, "size_bytes": pl.Int64}, orient="row")
     docs = {"entry": "Name inside the bundle.", "size_bytes": "Size."}
-    emit(Table("bundle", frame, docs, tuple(notes)), format_name, output, force=force)
+    emit(Table("bundle", frame, docs, tuple(notes)), answer)
 
 
 @bundle.command()

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from tracekit.cli import options
-from tracekit.cli.output import check, emit, put
+from tracekit.cli.output import emit, put
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from tracekit.cli.output import Answer
     from tracekit.loading.cache import Info
     from tracekit.table import Table
 
@@ -27,16 +28,15 @@ def cache() -> None:
 
 @cache.command(short_help="Say how much is kept, and where.")
 @options.output
-def info(format_name: str | None, output: str | None, *, force: bool) -> None:
+def info(*, answer: Answer) -> None:
     """Say where the cache lies, how much it holds and may hold, and when it was used."""
     from tracekit.loading import cache as kept
 
-    check(output, force=force)
     found = kept.info()
-    if format_name is None and output is None:
+    if answer.format_name is None and answer.path is None:
         put("".join(f"{line}\n" for line in _lines(found)).encode())
     else:
-        emit(_table(found), format_name, output, force=force)
+        emit(_table(found), answer)
 
 
 @cache.command(short_help="Delete what is kept.")

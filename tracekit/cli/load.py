@@ -12,7 +12,14 @@ from tracekit.cli import options
 
 @click.command(short_help="Turn traces into a bundle that answers at once.")
 @click.argument("traces", nargs=-1, required=True, type=click.Path())
-@click.option("-o", "--output", required=True, type=click.Path(dir_okay=False), help="The bundle to write, RUN.tkb.")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(dir_okay=False),
+    callback=options.named,
+    help="The bundle to write, RUN.tkb.",
+)
 @click.option("--keep-raw", is_flag=True, help="Put the traces themselves into the bundle too, compressed.")
 @click.option(
     "--graph-capture",

@@ -1,12 +1,16 @@
-"""Options that mean the same for every verb, and how their text is read."""
+"""Options that mean the same for every verb, how their text is read, and what a verb is handed of them."""
 
 from __future__ import annotations
 
 import math
 import os
+from dataclasses import dataclass, fields
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from tracekit.cli.output import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,11 +74,49 @@ class Assignments(_AssignmentsType):
         return name.strip(), text
 
 
+@dataclass(frozen=True)
+class Opening:
+    """How a run is opened: what a question may cost, and the part of the run that is looked at."""
+
+    timeout: float
+    memory_limit: str
+    steps: frozenset[int] = frozenset()
+    ranks: frozenset[int] = frozenset()
+    phases: tuple[str, ...] = ()
+
+
+def _handed(command: Callable[..., Any], name: str, kind: type[Any]) -> Callable[..., Any]:
+    """Hand a command its options as one object, each as the field of its name."""
+    known = [field.name for field in fields(kind)]
+
+    @wraps(command)
+    def handing(**given: Any) -> Any:
+        own = {each: given.pop(each) for each in known if each in given}
+        return command(**given, **{name: kind(**own)})
+
+    return handing
+
+
+def named(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    """Return a file's name; an empty one, which click takes, is none."""
+    if value == "":
+        raise click.BadParameter("'' is not the name of a file.")
+    return value
+
+
 def output(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add -f, -o and --force."""
+    """Add -f, -o and --force; the command is handed an `Answer` that may be written."""
+    command = _handed(command, "answer", Answer)
     for option in (
         click.option("--force", is_flag=True, help="Replace an output that exists."),
-        click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write to this file instead of stdout."),
+        click.option(
+            "-o",
+            "--output",
+            "path",
+            type=click.Path(dir_okay=False),
+            callback=named,
+            help="Write to this file instead of stdout.",
+        ),
         click.option(
             "-f",
             "--format",
@@ -110,7 +152,7 @@ def reading(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def selection(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --steps, --ranks and --phase."""
+    """Add --steps, --ranks and --phase, to a command that has `limits`."""
     phases = ("forward", "backward", "recompute", "optimizer", "other")
     for option in (
         click.option(
@@ -128,7 +170,8 @@ def selection(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def limits(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --timeout and --memory-limit."""
+    """Add --timeout and --memory-limit; the command is handed them, and the selection, as an `Opening`."""
+    command = _handed(command, "opening", Opening)
     for option in (
         click.option("--memory-limit", default="4GB", show_default=True, help="Memory a question may use."),
         click.option(

@@ -11,6 +11,7 @@ import shutil
 import sys
 import threading
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
@@ -23,11 +24,46 @@ if TYPE_CHECKING:
     from tracekit.table import Table
 
 
-def check(path: str | None, *, force: bool) -> None:
-    """Raise TracekitError, before any work is done, if an output may not be written."""
-    if path is None:
-        return
-    if not path or (Path(path).exists() and not Path(path).is_file()):
+@dataclass(frozen=True)
+class Answer:
+    """Where an answer goes, and as what: a format or None, a file or None for stdout, and whether to replace it.
+
+    It is made before any work is done. Raises click.BadParameter if the file's suffix stands for no format and none
+    is named, TracekitError if the file may not be written.
+    """
+
+    format_name: str | None = None
+    path: str | None = None
+    force: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what can't be written."""
+        if self.path is not None:
+            _check_suffix(self)
+            check_file(self.path, force=self.force)
+
+    @property
+    def chosen(self) -> str | None:
+        """Return the format that is named, else the one that the file's suffix stands for, if there is one."""
+        if self.format_name or not self.path:
+            return self.format_name
+        from tracekit.render import format_for_path
+
+        return format_for_path(self.path)
+
+
+def _check_suffix(answer: Answer) -> None:
+    if answer.path and Path(answer.path).suffix and not answer.chosen:
+        from tracekit.render import FORMATS
+
+        known = ", ".join(suffix for each in FORMATS.values() for suffix in each.suffixes)
+        problem = f"no format has the suffix {Path(answer.path).suffix}: use {known}, or say -f."
+        raise click.BadParameter(problem, param_hint="'-o' / '--output'")
+
+
+def check_file(path: str, *, force: bool) -> None:
+    """Raise TracekitError, before any work is done, if a file may not be written."""
+    if Path(path).exists() and not Path(path).is_file():
         raise TracekitError(f"{path!r} is not a file", "name one, such as answer.csv")
     if not force and os.path.lexists(path):
         raise TracekitError(f"{path} exists", "choose another name, or give --force to replace it")
@@ -50,30 +86,31 @@ def give_up(fault: TracekitError) -> NoReturn:
     os._exit(1)
 
 
-def emit(table: Table, format_name: str | None, path: str | None, *, force: bool, default: str = "table") -> None:
-    """Render an answer and write it to a file or to stdout; notes a format can't hold go to stderr.
+def emit(table: Table, answer: Answer, default: str = "table") -> None:
+    """Render an answer and write it where it goes; notes that a format can't hold go to stderr.
 
-    The format is the one named, else the one that the file's suffix stands for, else the default.
+    Without a format that is named or that the file's suffix stands for, it is the default.
     """
-    from tracekit.render import FORMATS, format_for_path, render
+    from tracekit.render import FORMATS, render
     from tracekit.render.notes import notes_text
 
-    by_suffix = format_for_path(Path(path)) if path else None
-    if path and not (format_name or by_suffix) and Path(path).suffix:
-        known = ", ".join(suffix for each in FORMATS.values() for suffix in each.suffixes)
-        raise TracekitError(f"{path}: no format has the suffix {Path(path).suffix}", f"use {known}, or say -f")
-    name = format_name or by_suffix or default
+    name = answer.chosen or default
     chosen = FORMATS[name]
-    is_shown = path is None and _is_terminal(sys.stdout)
+    is_shown = answer.path is None and _is_terminal(sys.stdout)
     if is_shown and chosen.is_binary:
         raise TracekitError(f"{name} is binary", "give a file with -o, or redirect stdout")
     data = render(table, name, shutil.get_terminal_size().columns if is_shown else None)
+    deliver(data, answer.path, force=answer.force)
+    if not chosen.notes_inside and (notes := notes_text(table)):
+        click.echo(notes, err=True, nl=not notes.endswith("\n"))
+
+
+def deliver(data: bytes, path: str | None, *, force: bool) -> None:
+    """Write to a file, or to stdout without one. Raises TracekitError where that can't be done."""
     if path is None:
         put(data)
     else:
         _write(Path(path), data, force=force)
-    if not chosen.notes_inside and (notes := notes_text(table)):
-        click.echo(notes, err=True, nl=not notes.endswith("\n"))
 
 
 def put(data: bytes) -> None:
@@ -105,7 +142,7 @@ def _write(path: Path, data: bytes, *, force: bool) -> None:
         if force:
             temporary.replace(target)
         else:
-            check(str(target), force=False)
+            check_file(str(target), force=False)
             temporary.rename(target)
     except OSError as error:
         raise TracekitError(

@@ -1,4 +1,4 @@
-"""How far a long load is, for somebody who watches.
+"""A run is opened, and somebody who watches sees how far a long load is.
 
 Owns the bar on stderr. It is there only on a terminal, and gone when the work is done.
 """
@@ -8,22 +8,41 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tracekit.cli.options import workers
+from tracekit.cli.output import give_up, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rich.progress import Progress, TaskID
 
+    from tracekit.cli.options import Opening
+    from tracekit.run import Run
+
 
 @contextmanager
-def loading() -> Iterator[dict[str, Any]]:
-    """Give what `tracekit.open` is to know of loading a trace on the fly: by how many, and who is told how far."""
-    from tracekit.cli.options import workers
+def opened(run: str, opening: Opening) -> Iterator[Run]:
+    """Open a run as its options say. Raises TracekitError if it is none, or lacks what is selected."""
     from tracekit.loading.settings import Settings
+    from tracekit.run import open as open_run
+    from tracekit.store import Limits
 
-    with shown() as progress:
-        yield {"workers": workers(), "settings": Settings(progress=progress)}
+    with (
+        shown() as progress,
+        open_run(
+            run,
+            steps=opening.steps,
+            ranks=opening.ranks,
+            phases=opening.phases,
+            limits=Limits(opening.timeout, opening.memory_limit, give_up),
+            say=say,
+            workers=workers(),
+            settings=Settings(progress=progress),
+        ) as found,
+    ):
+        yield found
 
 
 @contextmanager

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from tracekit.cli import options
-from tracekit.cli.output import check, emit, get_ready, give_up, put, say
+from tracekit.cli.output import emit, get_ready, put
+from tracekit.cli.progress import opened
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
     from tracekit.catalog import Question
+    from tracekit.cli.options import Opening
+    from tracekit.cli.output import Answer
 
 
 @click.command(short_help="Answer a question, or SQL, about a run.")
@@ -35,54 +38,39 @@ def query(
     *,
     list_all: bool,
     described: str | None,
-    steps: frozenset[int],
-    ranks: frozenset[int],
-    phases: tuple[str, ...],
-    timeout: float,
-    memory_limit: str,
-    format_name: str | None,
-    output: str | None,
-    force: bool,
+    opening: Opening,
+    answer: Answer,
 ) -> None:
     """Answer QUESTION about RUN. QUESTION is a name, or one SELECT over the tables of `tracekit schema`.
 
     Without QUESTION: list what this run can answer, and what it lacks for the rest.
     """
-    check(output, force=force)
     if list_all:
-        _list(format_name, output, force=force)
+        _list(answer)
         return
     if described is not None:
         _describe(described)
         return
     if run is None:
         raise click.UsageError("give a RUN: a bundle or a trace (or --list)")
-    import tracekit
-    from tracekit.cli.progress import loading
-    from tracekit.store import Limits
-
-    limits = Limits(timeout, memory_limit, give_up)
-    with (
-        loading() as how,
-        tracekit.open(run, steps=steps, ranks=ranks, phases=phases, limits=limits, say=say, **how) as opened,
-    ):
+    with opened(run, opening) as found:
         get_ready()
         if question is None:
-            table = opened.questions()
+            table = found.questions()
         elif _is_sql(question):
             if params:
                 raise TracekitError("SQL takes no parameters", "write the values into the text")
-            table = opened.sql(question)
+            table = found.sql(question)
         else:
-            table = opened.query(question, **dict(params))
-    emit(table, format_name, output, force=force)
+            table = found.query(question, **dict(params))
+    emit(table, answer)
 
 
 def _is_sql(question: str) -> bool:
     return any(letter.isspace() or letter == "(" for letter in question)
 
 
-def _list(format_name: str | None, output: str | None, *, force: bool) -> None:
+def _list(answer: Answer) -> None:
     import polars as pl
 
     from tracekit import catalog
@@ -91,7 +79,7 @@ def _list(format_name: str | None, output: str | None, *, force: bool) -> None:
     rows = [(name, catalog.question(name).summary) for name in catalog.names()]
     frame = pl.DataFrame(rows, schema={"question": pl.String, "summary": pl.String}, orient="row")
     docs = {"question": "Name to ask by.", "summary": "What it answers."}
-    emit(Table("questions", frame, docs), format_name, output, force=force)
+    emit(Table("questions", frame, docs), answer)
 
 
 def _describe(name: str) -> None:
@@ -101,6 +89,10 @@ def _describe(name: str) -> None:
 
 
 def _description(asked: Question) -> list[str]:
-    lines = [f"{asked.name}: {asked.summary}", "", f"needs    {', '.join(asked.requires) or 'nothing'}"]
+    lines = [
+        f"{asked.name}: {asked.summary}",
+        "",
+        f"needs    {', '.join((*asked.requires, *asked.beside)) or 'nothing'}",
+    ]
     lines += [f"-p {param.name}={param.default}".ljust(34) + param.doc for param in asked.params.values()]
     return [*lines, "", "columns", *(f"  {name:<18}{doc}" for name, doc in asked.columns.items())]

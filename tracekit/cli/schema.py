@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from tracekit.cli import options
-from tracekit.cli.output import check, emit
+from tracekit.cli.output import emit
 from tracekit.errors import TracekitError
+
+if TYPE_CHECKING:
+    from tracekit.cli.output import Answer
 
 
 @click.command(short_help="List the tables and columns that SQL can use.")
 @click.argument("table", required=False)
 @options.output
-def schema(table: str | None, format_name: str | None, output: str | None, *, force: bool) -> None:
+def schema(table: str | None, *, answer: Answer) -> None:
     """List the tables of a run and their columns, or those of TABLE alone."""
     import polars as pl
 
     from tracekit.store import schema as relations
     from tracekit.table import Table
 
-    check(output, force=force)
     chosen = [relation for relation in relations() if table in (None, relation.name)]
     if not chosen:
         known = ", ".join(relation.name for relation in relations())
@@ -31,9 +35,4 @@ def schema(table: str | None, format_name: str | None, output: str | None, *, fo
         rows += [(relation.name, column.name, column.type.lower(), column.doc) for column in relation.columns]
     kinds = {"table": pl.String, "column": pl.String, "type": pl.String, "meaning": pl.String}
     docs = {"table": "Table or view.", "column": "Column.", "type": "Type.", "meaning": "What it means."}
-    emit(
-        Table("schema", pl.DataFrame(rows, schema=kinds, orient="row"), docs),
-        format_name,
-        output,
-        force=force,
-    )
+    emit(Table("schema", pl.DataFrame(rows, schema=kinds, orient="row"), docs), answer)

@@ -6,9 +6,7 @@ Large files are read in pieces: `Cutter` cuts them, `decoded` reads one, in what
 
 from __future__ import annotations
 
-import hashlib
-
-from tracekit.ingest.container import Stream, opened, read_file, unpack
+from tracekit.ingest.container import Stream, opened
 from tracekit.ingest.cut import PIECE_BYTES, Cutter, Piece
 from tracekit.ingest.demangle import readable
 from tracekit.ingest.dialect import recording
@@ -34,7 +32,6 @@ __all__ = [
     "opened",
     "problems",
     "read_bytes",
-    "read_file",
     "readable",
     "recording",
 ]
@@ -43,10 +40,13 @@ __all__ = [
 def read_bytes(data: bytes, name: str, piece_bytes: int = PIECE_BYTES) -> Events:
     """Read one trace from bytes, plain or packed; `name` is what messages and the trace table call it.
 
-    Raises TracekitError if it is none, or is damaged so that nothing of it can be read.
+    What is damaged is repaired or left out, and counted. Raises TracekitError if it is no trace, or nothing of it can
+    be read.
     """
-    text = unpack(data, name)
-    cutter = Cutter((text[at : at + piece_bytes] for at in range(0, len(text), piece_bytes)), name, piece_bytes)
-    parts = [decoded(piece) for piece in cutter.pieces()]
+    with opened(data, name) as stream:
+        cutter = Cutter(stream.blocks(piece_bytes), name, piece_bytes)
+        parts = [decoded(piece) for piece in cutter.pieces()]
+    if stream.damage:
+        cutter.say_damaged(stream.damage, stream.text_bytes)
     found = finish(cutter, sum((part.counts for part in parts), Counts()), name)
-    return assembled(parts, recording(cutter, found, name, hashlib.sha256(data).hexdigest()), problems(found))
+    return assembled(parts, recording(cutter, found, name, stream.sha256), problems(found))

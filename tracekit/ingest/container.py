@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING
 
 from tracekit.errors import TracekitError
 from tracekit.ingest.archive import MAGICS, Member, only_member
-from tracekit.ingest.disk import Disk, opened_file, os_faults, read_file
+from tracekit.ingest.disk import Disk, opened_file, os_faults
 from tracekit.ingest.packing import Packing, Source, packing_of, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-
-__all__ = ["Stream", "opened", "read_file", "unpack"]
 
 _HEAD_BYTES = 512
 _MAX_LAYERS = 2
@@ -141,15 +139,6 @@ def opened(source: Path | bytes, name: str | None = None, *, trust_archive: bool
     shown = name or ("the trace" if isinstance(source, bytes) else str(source))
     with opened_file(source, shown) as disk:
         yield Stream(disk, shown, trust_archive=trust_archive)
-
-
-def unpack(data: bytes, name: str) -> bytes:
-    """Return the text of the trace in `data`, whole. Raises TracekitError as `opened` does, and if it is damaged."""
-    with opened(data, name) as stream:
-        text = b"".join(stream.blocks())
-    if stream.damage:
-        raise TracekitError(f"{name}: {stream.damage}", _AGAIN)
-    return text
 
 
 def _head(source: Source) -> bytes:

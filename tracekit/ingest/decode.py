@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Raw
 
 from tracekit.ingest.args import EXTRAS, HEAD, Shape, knowledge, reader, row_struct, shapes, text
+from tracekit.ingest.repeats import repeats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -108,32 +109,36 @@ def _no_garbage() -> Iterator[None]:
             gc.enable()
 
 
-def decode(piece: bytes, start: int = 0, *, is_odd: bool = False) -> Rows:
+def decode(piece: bytes, start: int = 0, *, is_odd: bool = False, is_strict: bool = False) -> Rows:
     """Return the rows of a piece of text that begins `start` bytes into the trace. Raises nothing.
 
     Each row's `ts` and `dur` are text that need not be a time. Where one is found that is none, the piece is to be
-    read again as `is_odd`: event by event, so that an event without a time is kept whole.
+    read again as `is_odd`: event by event, so that an event without a time is kept whole. A reader who `is_strict`
+    looks at all of the text for repeated keys, else only at samples.
     """
     with _no_garbage():
         listed = b"".join((b"[", piece, b"]"))
-        if not is_odd and (found := _quickly(listed)) is not None:
-            return _with_bad_text(found, piece, start)
-        try:
-            raws = msgspec.json.decode(listed, type=list[Raw])
-        except (msgspec.DecodeError, RecursionError):
-            return _salvaged(piece, start)
-        return _with_bad_text(_one_by_one(raws, piece, start, is_odd=is_odd), piece, start)
+        found = None if is_odd else _quickly(listed)
+        if found is None:
+            try:
+                raws = msgspec.json.decode(listed, type=list[Raw])
+            except (msgspec.DecodeError, RecursionError):
+                return _salvaged(piece, start)
+            found = _one_by_one(raws, piece, start, is_odd=is_odd)
+        _add_unnoticed(found, piece, start, is_strict=is_strict)
+        return found
 
 
-def _with_bad_text(found: Rows, piece: bytes, start: int) -> Rows:
-    """Count the bytes that are no UTF-8, each of which is replaced where it is read: the decoders don't look."""
+def _add_unnoticed(found: Rows, piece: bytes, start: int, *, is_strict: bool) -> None:
+    """Count what the decoders don't look at: keys that are repeated, and bytes that are no UTF-8, replaced later."""
+    for offset in repeats(piece, is_strict=is_strict):
+        found.findings["repaired:duplicate_key"].add(offset=start + offset)
     if not piece.isascii():
         try:
             piece.decode()
         except UnicodeDecodeError as error:
             replaced = piece.decode("utf-8", "replace").count("\ufffd") - piece.count("\ufffd".encode())
             found.findings["repaired:utf8"].add(replaced, start + error.start)
-    return found
 
 
 def _quickly(listed: bytes) -> Rows | None:

@@ -99,14 +99,6 @@ class Disk:
         return tuple(state)
 
 
-def read_file(path: Path) -> bytes:
-    """Return a file's bytes as they lie on disk. Raises TracekitError if it can't be read."""
-    with opened_file(path, str(path)) as disk:
-        data = b"".join(disk.pieces())
-        disk.finish()
-    return data
-
-
 @contextmanager
 def opened_file(source: Path | bytes, name: str) -> Iterator[Disk]:
     """Give a file, or bytes as if they were one, to be read. Raises TracekitError for all but a regular file."""

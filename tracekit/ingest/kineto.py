@@ -9,12 +9,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
 import polars as pl
 
 from tracekit.errors import TracekitError
 from tracekit.ingest import events as shape
 from tracekit.ingest.columns import NoTimeError, frames_of
-from tracekit.ingest.cut import cut_off, no_events
+from tracekit.ingest.cut import Piece, cut_off, no_events
 from tracekit.ingest.decode import Finding, decode, merged
 from tracekit.ingest.dialect import hints, is_unpadded, sampled
 from tracekit.ingest.events import Events
@@ -23,7 +24,8 @@ from tracekit.ingest.problems import words
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tracekit.ingest.cut import Cutter, Piece
+    from tracekit.ingest.cut import Cutter
+    from tracekit.ingest.decode import Rows
     from tracekit.ingest.events import Problem, Recording
 
 
@@ -72,14 +74,15 @@ class Decoded:
     counts: Counts
 
 
-def decoded(piece: Piece) -> Decoded:
-    """Return what a piece of text holds. Raises nothing: what can't be read is counted."""
-    rows = decode(piece.text, piece.start)
-    try:
-        frames = frames_of(rows)
-    except NoTimeError:
-        rows = decode(piece.text, piece.start, is_odd=True)
-        frames = frames_of(rows, is_odd=True)
+def decoded(piece: Piece, *, is_strict: bool = False) -> Decoded:
+    """Return what a piece of text holds. Raises nothing: what can't be read is counted.
+
+    A reader who `is_strict` looks at all of the text for keys that events repeat, else only at samples.
+    """
+    rows, frames = _read(piece, is_strict=is_strict)
+    for check, finding in rows.findings.items():
+        if finding.first_offset is None:
+            finding.first_offset = _first(piece, check)
     timed = [frame["ts_ns"] for name, frame in frames.items() if name != "other" and frame.height]
     counts = Counts(
         rows.events,
@@ -96,6 +99,31 @@ def decoded(piece: Piece) -> Decoded:
         rows.tail,
     )
     return Decoded(frames, counts)
+
+
+def _read(piece: Piece, *, is_strict: bool) -> tuple[Rows, dict[str, pl.DataFrame]]:
+    rows = decode(piece.text, piece.start, is_strict=is_strict)
+    try:
+        return rows, frames_of(rows)
+    except NoTimeError:
+        rows = decode(piece.text, piece.start, is_odd=True, is_strict=is_strict)
+        return rows, frames_of(rows, is_odd=True)
+
+
+def _first(piece: Piece, check: str) -> int | None:
+    """Return where the first event begins that has what a check found in columns; None where the text is no JSON.
+
+    It is looked for by halves, so that a piece without such an event, as most are, costs nothing.
+    """
+    try:
+        events = msgspec.json.decode(b"[" + piece.text + b"]", type=list[msgspec.Raw])
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    while len(events) > 1:
+        half = events[: len(events) // 2]
+        found, _ = _read(Piece(0, b",".join(half)), is_strict=False)
+        events = half if check in found.findings else events[len(half) :]
+    return piece.start + piece.text.find(memoryview(events[0]))
 
 
 def _ids(device: pl.DataFrame) -> tuple[int, int]:

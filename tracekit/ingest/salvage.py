@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from tracekit.ingest.salvage_metadata import metadata
 from tracekit.ingest.salvage_repair import Budget, Repaired, repair
-from tracekit.ingest.salvage_scan import EVENT_KEYS, Found, Reader, Starts, has_duplicate_keys
+from tracekit.ingest.salvage_scan import EVENT_KEYS, Found, Reader, Starts
 from tracekit.ingest.salvage_text import is_accepted, mend_text
 
-__all__ = ["Lost", "Salvaged", "Whole", "has_duplicate_keys", "metadata", "salvage"]
+__all__ = ["Lost", "Salvaged", "Whole", "metadata", "salvage"]
 
 STEPS = 5_000_000
 """Steps of repair in one piece: half a minute at most. Text that needs more is no trace any more."""

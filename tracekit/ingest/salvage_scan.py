@@ -46,12 +46,6 @@ class Layout(NamedTuple):
     key: bytes
 
 
-def has_duplicate_keys(text: bytes) -> bool:
-    """Say whether any object in this JSON object repeats a key, which the fast decoder does not notice."""
-    found = Reader(text).object_at(0)
-    return found is not None and found.has_duplicates
-
-
 def _refuse(word: str) -> None:
     raise ValueError(word)
 

@@ -18,7 +18,16 @@ from tracekit.link.launches import as_other, link_kernels, link_launches, split_
 from tracekit.link.linked import Around, Linked, Trace
 from tracekit.link.memory import lifetimes, odd_lifetimes, place_memory
 from tracekit.link.nesting import nearest
-from tracekit.link.ops import find_modules, nest_frames, nest_ops, number, number_threads, owners, spans_of
+from tracekit.link.ops import (
+    find_modules,
+    modules_named,
+    nest_frames,
+    nest_ops,
+    number,
+    number_threads,
+    owners,
+    spans_of,
+)
 from tracekit.link.phases import add_phases, finish_steps, inherit_modules, steps_of, working_steps
 from tracekit.link.problems import Tally, noticed, tally
 from tracekit.link.survey import Glance, Survey, glance, survey, survey_events
@@ -40,6 +49,7 @@ __all__ = [
     "lifetimes",
     "link",
     "link_part",
+    "modules_named",
     "nearest",
     "noticed",
     "odd_lifetimes",
@@ -84,7 +94,7 @@ def link_part(events: Frames, known: Survey, around: Around | None = None, early
     )
     frames = number(frames, "frame_id", "python_id")
     frame_spans = spans_of(frames)
-    modules, frames = find_modules(nest_frames(frames).drop("thread"))
+    modules, frames = find_modules(nest_frames(frames).drop("thread"), by_file=not known.has_modules)
     ops = number(ops, "op_id", "external_id")
     ops, op_spans, crossings = nest_ops(ops, window)
     ops = ops.with_columns(owners(ops, frame_spans, "frame_id")).drop("thread")

@@ -37,6 +37,7 @@ COLLECTIVE = {
     "out_elements": pl.Int64,
     "dtype": pl.String,
     "bytes": pl.Int64,
+    "bus_factor": pl.Float64,
     "kernel_id": pl.Int64,
     "kernels": pl.Int64,
     "step_id": pl.Int64,
@@ -259,7 +260,17 @@ def _with_meaning(rows: pl.DataFrame) -> pl.DataFrame:
         group_name=pl.coalesce("group_name", pl.col("group_id").cast(pl.String)),
     )
     size = pl.col("dtype").replace_strict(sizes, default=None, return_dtype=pl.Int64)
-    return rows.with_columns(bytes=pl.when(is_credible).then(message * size))
+    return rows.with_columns(bytes=pl.when(is_credible).then(message * size), bus_factor=_bus_factor())
+
+
+def _bus_factor() -> pl.Expr:
+    """Return what algorithm bandwidth is multiplied by to get bus bandwidth; null where that is not known."""
+    rows = knowledge()["collective"]
+    kinds = ("bus_whole", "bus_others")
+    known = [{row["name"]: float(row[kind]) for row in rows if kind in row} for kind in kinds]
+    whole, others = (pl.col("name").replace_strict(each, default=None, return_dtype=pl.Float64) for each in known)
+    size = pl.when(pl.col("group_size") > 0).then(pl.col("group_size"))
+    return pl.coalesce(whole, others * (size - 1) / size)
 
 
 def _name(said: str | None, noted: str | None, op: str | None, kernel: str | None) -> str | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -15,10 +15,20 @@ import polars as pl
 from tracekit.link.nesting import Spans, nearest, nest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tracekit.link.nesting import Nester
 
 _MODULE = re.compile(r"nn\.Module: (?P<class_name>.+?)(?:_(?P<instance>\d+))?$")
-_ROOT_ORDER = ("start_ns", "end_ns", "pid", "tid")
+_FORWARD = re.compile(r"(?:.*[/\\])?(?P<file>[^/\\]+)\.py\((?P<line>[0-9]+)\): forward")
+
+
+class Module(NamedTuple):
+    """What a Python frame's name says of the module that it calls; `label` tells modules apart."""
+
+    label: str
+    class_name: str
+    instance: int | None = None
 
 
 def number(frame: pl.DataFrame, id_name: str, *ties: str) -> pl.DataFrame:
@@ -100,14 +110,32 @@ def nest_frames(frames: pl.DataFrame) -> pl.DataFrame:
     return frames.with_columns(nest_ops(frames)[0]["parent_id"])
 
 
-def find_modules(frames: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the nn.Modules that frames show, and the frames with `module_id`, the innermost module around each.
+def modules_named(names: Iterable[str], *, by_file: bool) -> dict[str, Module]:
+    """Return by name the modules that frames of these names call.
+
+    Where no nn.Module was recorded in the whole trace, they are told `by_file`: each `forward` in a file of Python is
+    the class it is written in, by file and line.
+    """
+    found = {}
+    for name in names:
+        if by_file and (match := _FORWARD.fullmatch(name)):
+            label = f"{match['file']}:{match['line']}"
+            found[name] = Module(label, label)
+        elif not by_file and (match := _MODULE.fullmatch(name)):
+            instance = match["instance"]
+            label = name.removeprefix("nn.Module: ")
+            found[name] = Module(label, match["class_name"], int(instance) if instance else None)
+    return found
+
+
+def find_modules(frames: pl.DataFrame, *, by_file: bool = False) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the modules that frames show, as `modules_named`, and the frames with the innermost one around each.
 
     A module's parent is the module around its first call, and its path the classes from the root down.
     """
     names = frames["name"]
-    matches = {name: match for name in names.unique() if (match := _MODULE.fullmatch(name))}
-    chosen = names.is_in(list(matches)).to_numpy()
+    named = modules_named(names.unique(), by_file=by_file)
+    chosen = names.is_in(list(named)).to_numpy()
     parents = frames["parent_id"].fill_null(-1).to_numpy()
     around = nearest(parents, chosen)
     calls = np.flatnonzero(chosen)
@@ -116,15 +144,12 @@ def find_modules(frames: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     ids: dict[str, int] = {}
     rows: list[tuple[int, str, int | None, str, int | None, str]] = []
     for row, above in _parents_first(dict(zip(calls.tolist(), outer.tolist(), strict=True))):
-        match = matches[names[row]]
-        label = names[row].removeprefix("nn.Module: ")
+        label, class_name, instance = named[names[row]]
         if label not in ids:
             ids[label] = len(rows)
             parent = module_of[above]
             path = f"{rows[parent][3]}/{label}" if parent >= 0 else label
-            instance = match["instance"]
-            own = (match["class_name"], int(instance) if instance else None, path, parent if parent >= 0 else None)
-            rows.append((ids[label], *own, label))
+            rows.append((ids[label], class_name, instance, path, parent if parent >= 0 else None, label))
         module_of[row] = ids[label]
     modules = pl.DataFrame(
         rows,

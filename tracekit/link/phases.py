@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import Counter, defaultdict
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -15,6 +16,8 @@ import numpy as np
 import polars as pl
 
 from tracekit.link.nesting import nearest
+
+Thread = tuple[str | None, str | None]
 
 
 @cache
@@ -40,15 +43,16 @@ def add_phases(ops: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
     """Add `kind`, `phase` and `forward_op_id` to nested ops, of which each knows the Python frame that it ran in.
 
     A backward op's forward op is the last one outside backward to start with its sequence number: that op made
-    the autograd node (wrappers before it carry the same number). Ops inside a backward op inherit it. What a
-    backward op computes anew of the forward pass (activation checkpointing) is a phase of its own.
+    the autograd node (wrappers before it carry the same number; each thread counts for itself). Ops inside a backward
+    op inherit it. What a backward op computes anew of the forward pass (activation checkpointing) is a phase of its
+    own.
     """
     names, parents = ops["name"].to_list(), ops["parent_id"].to_list()
     flags = ops["is_annotation"].to_list()
     known = {(name, flag): kind_of(name, is_annotation=flag) for name, flag in set(zip(names, flags, strict=True))}
     kinds = [known[pair] for pair in zip(names, flags, strict=True)]
     phases = _phases(names, parents, _recomputed(ops, kinds, frames))
-    forward = _forward_ops(ops["sequence_number"].to_list(), parents, kinds, phases)
+    forward = _forward_ops(ops, kinds, phases)
     return ops.with_columns(
         pl.Series("kind", kinds, pl.String),
         pl.Series("phase", phases, pl.String),
@@ -98,19 +102,44 @@ def _recomputed_without_frames(ops: pl.DataFrame, kinds: list[str]) -> set[int]:
     return {row for row, parent in enumerate(parents) if parent in ends and starts[row] < ends[parent]}
 
 
-def _forward_ops(
-    sequence: list[int | None], parents: list[int | None], kinds: list[str], phases: list[str]
-) -> list[int | None]:
-    latest: dict[int, int] = {}
-    found: list[int | None] = [None] * len(sequence)
-    for row, value in enumerate(sequence):
-        parent = parents[row]
+class _Forward:
+    """Forward ops by sequence number, each thread's numbers for themselves."""
+
+    def __init__(self) -> None:
+        self._latest: dict[int, dict[Thread, int]] = {}
+        self._threads: dict[int | None, Counter[Thread]] = defaultdict(Counter)
+
+    def add(self, number: int, thread: Thread, row: int) -> None:
+        own = self._latest.setdefault(number, {})
+        own.pop(thread, None)  # so that the last one added is the last in order
+        own[thread] = row
+
+    def find(self, number: int, forward_thread: int | None) -> int | None:
+        """Return the last op with a number, of the thread that the profiler numbers so if several have one.
+
+        Which thread that is other backward ops tell, whose number only one thread has.
+        """
+        own = self._latest.get(number, {})
+        known = self._threads[forward_thread]
+        if len(own) == 1:
+            known[next(iter(own))] += 1
+        elif own and (fitting := [thread for thread in own if known[thread]]):
+            return own[max(fitting, key=lambda thread: known[thread])]
+        return next(reversed(own.values()), None)
+
+
+def _forward_ops(ops: pl.DataFrame, kinds: list[str], phases: list[str]) -> list[int | None]:
+    known = _Forward()
+    found: list[int | None] = []
+    columns = (ops[name].to_list() for name in ("sequence_number", "fwd_thread_id", "parent_id", "pid", "tid"))
+    for row, (number, forward_thread, parent, pid, tid) in enumerate(zip(*columns, strict=True)):
         if phases[row] in {"forward", "recompute"}:
-            if value is not None:
-                latest[value] = row
+            if number is not None:
+                known.add(number, (pid, tid), row)
+            found.append(None)
             continue
-        inherited = found[parent] if parent is not None else None
-        found[row] = latest.get(value, inherited) if value is not None and kinds[row] == "autograd" else inherited
+        origin = known.find(number, forward_thread) if number is not None and kinds[row] == "autograd" else None
+        found.append(found[parent] if origin is None and parent is not None else origin)
     return found
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.ingest.dialect import external_ids
 from tracekit.link.phases import number_steps, rules
 
 if TYPE_CHECKING:
@@ -32,6 +31,7 @@ class Survey:
     dur_ns: int
     steps: pl.DataFrame
     has_ops: bool
+    has_modules: bool
     external_ids_hold: bool
     first_launch_ns: int | None
     first_correlation: int | None
@@ -46,8 +46,7 @@ class Glance:
     last_ns: int
     marks: pl.DataFrame
     has_ops: bool
-    external_ids: int
-    repeated_ids: int
+    has_modules: bool
 
 
 def glance(frames: Mapping[str, pl.DataFrame]) -> Glance:
@@ -59,36 +58,28 @@ def glance(frames: Mapping[str, pl.DataFrame]) -> Glance:
     ops = frames["ops"]
     patterns = "|".join(f"(?:{pattern})" for pattern in rules()["step"]["marks"])
     marks = ops.filter(pl.col("name").str.contains(f"^(?:{patterns})$")).select(*_MARK, "is_finished")
-    both = frames["device"].select(
-        known=pl.col("external_id").is_not_null() & pl.col("correlation").is_not_null(),
-        same=pl.col("external_id") == pl.col("correlation"),
-    )
-    return Glance(
-        first,
-        credible,
-        last or 0,
-        marks,
-        not ops["is_annotation"].all(),
-        int(both["known"].sum()),
-        int(both["same"].sum() or 0),
-    )
+    has_modules = bool(frames["frames"]["name"].str.starts_with("nn.Module: ").any())
+    return Glance(first, credible, last or 0, marks, not ops["is_annotation"].all(), has_modules)
 
 
-def survey(glances: Iterable[Glance], first_launch: tuple[int | None, int | None]) -> Survey:
-    """Put glances at all pieces of a trace together; `first_launch` is its first time (ns) and correlation."""
+def survey(glances: Iterable[Glance], first_launch: tuple[int | None, int | None], external_ids: str) -> Survey:
+    """Put glances at all pieces of a trace together.
+
+    `first_launch` is its first time (ns) and correlation, `external_ids` what those ids name, as `Recording` has it.
+    """
     glances = list(glances)
     last = max((one.last_ns for one in glances), default=0)
     firsts = [one.first_credible_ns if last > _EPOCH_NS else one.first_ns for one in glances]
     # A time of 0 among epoch times is no start.
     origin = min((first for first in firsts if first is not None), default=0)
-    known = sum(one.external_ids for one in glances)
     time, correlation = first_launch
     return Survey(
         origin,
         last - origin if any(first is not None for first in firsts) else 0,
         number_steps(pl.concat([one.marks for one in glances]), origin, last - origin),
         any(one.has_ops for one in glances),
-        external_ids(known, sum(one.repeated_ids for one in glances)) == "op",
+        any(one.has_modules for one in glances),
+        external_ids == "op",
         None if time is None else time - origin,
         correlation,
     )
@@ -100,4 +91,4 @@ def survey_events(events: Events) -> Survey:
     working = events.device["correlation"].drop_nulls().unique()
     launches = events.runtime.filter(pl.col("correlation").is_in(working.implode()))
     first = launches.select(pl.col("ts_ns").min(), pl.col("correlation").min()).row(0)
-    return survey([glance(frames)], first)
+    return survey([glance(frames)], first, events.recording.external_ids)

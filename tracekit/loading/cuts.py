@@ -6,7 +6,7 @@ than time lies on both sides of a cut.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -27,8 +27,19 @@ _MOST = 4
 """A part may be this many times larger before it is cut where something is open."""
 
 
-def cuts(outlines: Sequence[Outline], rows: int) -> tuple[Times, int]:
-    """Return the times, in ns, at which parts after the first begin; and how many of them cut through something."""
+class Cuts(NamedTuple):
+    """The times, in ns, at which parts after the first begin, and how many of them cut through something.
+
+    `lost` is how many forward ops, at most, have their backward in another part, so that the link is lost.
+    """
+
+    times: Times
+    forced: int
+    lost: int
+
+
+def cuts(outlines: Sequence[Outline], rows: int) -> Cuts:
+    """Decide where to cut a trace into parts of about so many rows."""
     times = np.sort(np.concatenate([one.times() for one in outlines]))
     samples = max(1, rows // SAMPLE)
     busy = united(*_joined(outlines, "busy"))
@@ -47,7 +58,9 @@ def cuts(outlines: Sequence[Outline], rows: int) -> tuple[Times, int]:
         if cut is not None and (not found or cut > found[-1]):
             found.append(cut)
             last = int(np.searchsorted(times, cut))
-    return np.array(found, dtype=np.int64), forced
+    chosen = np.array(found, dtype=np.int64)
+    forward, backward = (np.searchsorted(chosen, ends, side="right") for ends in awaited)
+    return Cuts(chosen, forced, int((forward != backward).sum()))
 
 
 def _awaited(outlines: Sequence[Outline]) -> tuple[Times, Times]:

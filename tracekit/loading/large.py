@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tracekit.ingest import Recording
     from tracekit.loading.crew import Crew
     from tracekit.loading.outline import Outline
 
@@ -46,6 +47,7 @@ class Plan:
 
     cuts: Times
     forced: int
+    lost: int
     device: Sequence[Mapping[int, Times]]
     early: Sequence[Times]
     launches: Times
@@ -74,12 +76,12 @@ class Linking:
         return set().union(self.spanning.working_steps, *(report.working_steps for report in self.reports))
 
 
-def plan(outlines: Sequence[Outline], rows: int) -> Plan:
+def plan(outlines: Sequence[Outline], rows: int, external_ids: str) -> Plan:
     """Decide where to cut, and in which part each piece of device work belongs: that of its launch.
 
-    Of calls that share a correlation, the last to start is the launch.
+    Of calls that share a correlation, the last to start is the launch. `external_ids` is that of `Recording`.
     """
-    found, forced = cuts(outlines, rows)
+    found, forced, lost = cuts(outlines, rows)
     working = np.unique(np.concatenate([one.pair("device")[0] for one in outlines]))
     working = working[working != NONE]
     last = np.full(len(working), _BEFORE, dtype=np.int64)
@@ -104,7 +106,8 @@ def plan(outlines: Sequence[Outline], rows: int) -> Plan:
         home = np.searchsorted(found, np.where(is_known & (launched > _BEFORE), launched, start), side="right")
         for part in np.unique(home).tolist():
             rows_of[part][one.place.number] = np.flatnonzero(home == part)
-    return Plan(found, forced, rows_of, early, counts, survey((one.glance for one in outlines), first))
+    surveyed = survey((one.glance for one in outlines), first, external_ids)
+    return Plan(found, forced, lost, rows_of, early, counts, surveyed)
 
 
 def _early(outlines: Sequence[Outline], found: Times, working: Times, last: Times) -> list[Times]:
@@ -132,6 +135,7 @@ def _looked_up(wanted: Times, known: Times) -> tuple[Times, NDArray[np.bool_]]:
 def link_parts(
     outlines: Sequence[Outline],
     folder: Path,
+    said: Recording,
     trace_id: int,
     first_ids: Mapping[str, int],
     crew: Crew,
@@ -139,7 +143,7 @@ def link_parts(
     done: Callable[[float], None] = lambda _: None,
 ) -> Linking:
     """Link a trace part by part and write the parts' tables to `folder`. `done` hears what share is done."""
-    chosen = plan(outlines, rows)
+    chosen = plan(outlines, rows, said.external_ids)
     steps = chosen.survey.steps.with_columns(pl.col("step_id") + first_ids["step"])
     chosen = replace(chosen, survey=replace(chosen.survey, steps=steps))
     splits = list(crew.each(split, ((one.place, chosen.cuts) for one in outlines)))
@@ -147,7 +151,8 @@ def link_parts(
     tables = part_tables(spanning)
     labels: dict[str, int] = {}
     for one in outlines:
-        labels |= {label: min(time, labels.get(label, time)) for label, time in one.labels.items()}
+        own = one.labels[not chosen.survey.has_modules]
+        labels |= {label: min(time, labels.get(label, time)) for label, time in own.items()}
     order = sorted(labels, key=lambda label: (labels[label], label))
     modules = {label: first_ids["module"] + place for place, label in enumerate(order)}
     jobs = _jobs(chosen, outlines, splits, spanning, folder, trace_id, first_ids, modules)

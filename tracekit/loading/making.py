@@ -24,7 +24,7 @@ from tracekit.loading.captured import captures_of, put_names
 from tracekit.loading.opening import set_down, taken_up
 from tracekit.loading.processes import is_alive, this_machine
 from tracekit.loading.sources import Assigned, Known, ranks
-from tracekit.loading.trace import IDS, Source, TraceFiles, load_trace
+from tracekit.loading.trace import IDS, REFUSED, Source, TraceFiles, load_trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -51,9 +51,9 @@ class Made:
 def scratch() -> Iterator[Path]:
     """Give a folder for the time of loading; those that killed processes left behind are deleted too.
 
-    Raises TracekitError if there is no room in it; TMPDIR says where it lies.
+    Raises TracekitError if there is no room in it, or if TMPDIR, which says where it lies, is no folder to write to.
     """
-    root = Path(tempfile.gettempdir())
+    root = _root()
     for old in root.glob(f"{_FOLDER}*"):
         machine, _, rest = old.name.removeprefix(_FOLDER).partition("-")
         number = rest.split("-")[0]
@@ -68,6 +68,14 @@ def scratch() -> Iterator[Path]:
         raise TracekitError(f"no space left in {root}", "make room, or set TMPDIR to a folder with more") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _root() -> Path:
+    """Return the folder for temporary files; Python takes another one in silence where TMPDIR is none."""
+    wanted = os.environ.get("TMPDIR")
+    if wanted and not (Path(wanted).is_dir() and os.access(wanted, os.W_OK | os.X_OK)):
+        raise TracekitError(f"TMPDIR is {wanted}, not a folder that can be written to", "make it, or unset TMPDIR")
+    return Path(tempfile.gettempdir())
 
 
 def is_full(error: BaseException) -> bool:
@@ -106,7 +114,7 @@ def make(sources: Sequence[Source], folder: Path, crew: Crew, settings: Settings
         len(loaded),
         sum(each.row["events"].item() for each in loaded),
         sum(each.kernels for each in loaded),
-        quality.filter(pl.col("severity") != "info").height,
+        quality.filter((pl.col("severity") != "info") | pl.col("check_name").is_in(REFUSED)).height,
     )
 
 

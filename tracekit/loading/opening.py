@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 _REPEATED = (
-    "name", "op_name", "kind", "phase", "family", "role", "role_confidence", "role_reason", "device", "pid", "tid",
-    "category", "phase_letter", "unlinked_reason", "unlinked_cause",
+    "name", "op_name", "kind", "phase", "family", "compute_dtype", "role", "role_confidence", "role_reason", "device",
+    "pid", "tid", "category", "phase_letter", "unlinked_reason", "unlinked_cause",
 )  # fmt: skip
 """Texts of which a table holds few different ones; as categories they are read, and grouped, in half the time."""
 

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.ingest import Counts, Piece, decoded
-from tracekit.link import Glance, glance
+from tracekit.link import Glance, glance, modules_named
 from tracekit.link.phases import kind_of
 
 if TYPE_CHECKING:
@@ -45,8 +45,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Outline:
-    """A piece of a trace in a few figures; `labels` gives the first call of each module, in ns as its rows count them.
+    """A piece of a trace in a few figures.
 
+    `labels` gives the first call of each module, in ns as its rows count them, of those told by file and of others.
     Longer figures lie on disk: `times` is a sample of all starts; `busy` the merged spans of ops and nn.Modules;
     `forward` and `backward` the sequence numbers of such ops and their starts; `launches` and `device` the correlation
     and start of each row that has one (of device work of all rows, `NONE` where it has none).
@@ -55,7 +56,7 @@ class Outline:
     place: Place
     counts: Counts
     glance: Glance
-    labels: Mapping[str, int]
+    labels: Mapping[bool, Mapping[str, int]]
 
     def times(self) -> Times:
         """Return the sample of starts, in order."""
@@ -73,15 +74,18 @@ class Outline:
             return found
 
 
-def set_down(folder: Path, number: int, piece: Piece | tuple[Path, int, int]) -> Outline:
-    """Read a piece of text, given as such or as a place in a file, write its rows to `folder` and outline them."""
+def set_down(folder: Path, number: int, piece: Piece | tuple[Path, int, int], *, is_strict: bool = False) -> Outline:
+    """Read a piece of text, given as such or as a place in a file, write its rows to `folder` and outline them.
+
+    `is_strict` is for `decoded`.
+    """
     if isinstance(piece, Piece):
-        found = decoded(piece)
+        found = decoded(piece, is_strict=is_strict)
     else:
         path, start, length = piece
         with path.open("rb") as file:
             file.seek(start)
-            found = decoded(Piece(start, file.read(length)))
+            found = decoded(Piece(start, file.read(length)), is_strict=is_strict)
     frames = found.frames
     for kind, frame in frames.items():
         if frame.height:
@@ -99,7 +103,9 @@ def set_down(folder: Path, number: int, piece: Piece | tuple[Path, int, int]) ->
         launches=np.stack(_correlated(frames["runtime"].drop_nulls("correlation"))),
         device=np.stack(_correlated(frames["device"])),
     )
-    return Outline(Place(folder, number, heights, extents), found.counts, glance(frames), _labels(frames["frames"]))
+    place = Place(folder, number, heights, extents)
+    labels = {by_file: _labels(frames["frames"], by_file=by_file) for by_file in (False, True)}
+    return Outline(place, found.counts, glance(frames), labels)
 
 
 def _path(folder: Path, number: int, kind: str) -> Path:
@@ -148,7 +154,11 @@ def _autograd(ops: pl.DataFrame) -> tuple[tuple[Times, Times], tuple[Times, Time
     return pair(numbered.filter(~is_backward)), pair(numbered.filter(is_backward))
 
 
-def _labels(frames: pl.DataFrame) -> dict[str, int]:
-    modules = frames.filter(pl.col("name").str.starts_with("nn.Module: "))
-    first = modules.group_by(pl.col("name").str.strip_prefix("nn.Module: ")).agg(pl.col("ts_ns").min())
-    return dict(first.iter_rows())
+def _labels(frames: pl.DataFrame, *, by_file: bool) -> dict[str, int]:
+    first = frames.group_by("name").agg(pl.col("ts_ns").min())
+    named = modules_named(first["name"], by_file=by_file)
+    found: dict[str, int] = {}
+    for name, time in first.filter(pl.col("name").is_in(list(named))).iter_rows():
+        label = named[name].label
+        found[label] = min(time, found.get(label, time))
+    return found

@@ -6,7 +6,6 @@ Owns what is read (bundles, captured bundles, traces), what is written, and when
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from tracekit.link import link
 from tracekit.loading import cache
 from tracekit.loading.making import Made, make, scratch
 from tracekit.loading.opening import scanned, tables_in
+from tracekit.loading.raw import entry_names
 from tracekit.loading.sources import Known, find, ranks
 from tracekit.loading.trace import Source
 
@@ -55,6 +55,8 @@ def load(
     given: Sequence[Path], output: Path, crew: Crew, settings: Settings, *, keep_raw: bool, overwrite: bool
 ) -> Made:
     """Load what `tracekit.loading.load` is given; the rest is as there."""
+    if os.path.isdir(output):  # noqa: PTH112 - Path's own fails for names that are too long
+        raise TracekitError(f"{output} is a folder, not a file", "name one to write, such as run.tkb")
     if os.path.lexists(output) and not overwrite:
         raise TracekitError(f"{output} exists", "choose another name, or give --force to replace it")
     run = _run(given)
@@ -106,12 +108,10 @@ def _raw_entries(sources: Sequence[Source], folder: Path, settings: Settings) ->
     from isal import igzip
 
     entries: dict[str, bytes | Path] = {}
-    for number, source in enumerate(sources):
-        name = _plain(source.file_name or source.name)
-        if f"raw/{name}.gz" in entries:
-            name = f"{number}-{name}"
+    names = entry_names([source.file_name or source.name for source in sources])
+    for number, (source, name) in enumerate(zip(sources, names, strict=True)):
         if _begins_with_gzip(source.content):
-            entries[f"raw/{name}.gz"] = source.content
+            entries[name] = source.content
             continue
         packed = folder / f"raw{number}.gz"
         with (
@@ -121,14 +121,8 @@ def _raw_entries(sources: Sequence[Source], folder: Path, settings: Settings) ->
         ):
             for block in stream.blocks():
                 archive.write(block)  # type: ignore[no-untyped-call]
-        entries[f"raw/{name}.gz"] = packed
+        entries[name] = packed
     return entries
-
-
-def _plain(name: str) -> str:
-    """Return a name that every bundle may hold, of a trace that is gzipped in it."""
-    bare = re.sub(r"\.(gz|zst|zip)$", "", name)
-    return re.sub(r"[^A-Za-z0-9._+=@-]", "_", bare)[-100:]
 
 
 def _begins_with_gzip(content: Path | bytes) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from tracekit.loading.crew import Crew
     from tracekit.loading.settings import Settings
 
-_REFUSED = frozenset(
+REFUSED = frozenset(
     {"absurd_duration", "cut_off", "damaged_file", "event_without_time", "lost_event", "lost_key", "missing_duration",
      "negative_duration", "repaired_event", "time_beyond_int64", "unreadable_event"}
 )  # fmt: skip
@@ -105,7 +106,7 @@ def load_trace(
             return _at_once(source, cutter, stream, first, trace_id, ids, folder, settings)
         where = source.content if stream.is_plain and isinstance(source.content, Path) else None
         jobs = ((folder, number, _told_of(piece, where)) for number, piece in enumerate(chain(first, pieces)))
-        outlines = list(crew.each(set_down, jobs))
+        outlines = list(crew.each(partial(set_down, is_strict=settings.is_strict), jobs))
     return _in_parts(source, cutter, stream, outlines, trace_id, ids, folder, crew, settings)
 
 
@@ -130,7 +131,7 @@ def _checked(cutter: Cutter, stream: Stream, counts: Counts, settings: Settings)
     said = recording(cutter, found, Path(stream.name).name, stream.sha256)
     if settings.is_strict:
         for problem in problems(found):
-            if problem.check_name in _REFUSED:
+            if problem.check_name in REFUSED:
                 at = "" if problem.first_offset is None else f" (first at byte {problem.first_offset:,})"
                 raise TracekitError(f"{stream.name}: {problem.message.rstrip('.')}{at}", "load it without --strict")
     return found, said
@@ -146,7 +147,7 @@ def _at_once(
     folder: Path,
     settings: Settings,
 ) -> TraceFiles:
-    parts = [decoded(piece) for piece in pieces]
+    parts = [decoded(piece, is_strict=settings.is_strict) for piece in pieces]
     found, said = _checked(cutter, stream, sum((part.counts for part in parts), Counts()), settings)
     linked = link(assembled(parts, said, problems(found)))
     tables = give_meaning(linked, source.facts, trace_id)
@@ -193,7 +194,7 @@ def _in_parts(
         settings.progress(stream.name, _READING + (1 - _READING) * share)
 
     first = {name: ids[_TABLES.get(name, name)] for name in (*COUNTED, "module", "step", "call")}
-    linking = link_parts(outlines, folder, trace_id, first, crew, settings.part_rows, done)
+    linking = link_parts(outlines, folder, said, trace_id, first, crew, settings.part_rows, done)
     closing = _Closing(linking, source.facts, trace_id, ids, folder)
     return closing.files(said, list(problems(found)))
 
@@ -245,7 +246,10 @@ class _Closing:
 
     def _forced(self) -> Iterator[Problem]:
         if forced := self._linking.plan.forced:
-            words = "Places where a long trace was cut for linking although something was open: links across are lost."
+            words = (
+                "Places where a long trace had to be cut for linking while a backward was awaited: the backward of "
+                f"{self._linking.plan.lost:,} forward ops, at most, has neither its forward op nor its module."
+            )
             yield Problem("cut_for_linking", "warn", forced, words)
 
     def _row(self, said: Recording, samples: int) -> pl.DataFrame:
@@ -260,7 +264,7 @@ class _Closing:
             has_device=linking.tally.kernels > 0,
             has_shapes=bool(shapes or any(report.has_shapes for report in linking.reports)),
             has_stacks=stacks > 0,
-            has_modules=linking.modules.height > 0,
+            has_modules=meaning.has_module_rows(linking.modules),
             has_memory=samples > 0,
         )
 

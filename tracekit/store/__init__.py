@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["PHASES", "Column", "Limits", "Relation", "Selection", "Store", "schema"]
 
 _HELD = "_held"
+_OF_ANY_STEP = ("kernel", "launch", "other_event")
+"""Tables that a view shows whatever steps are selected: work of one step may wait for calls of another."""
 _NO_TABLE_HOLDS = re.compile(r"\bINTERVAL\b|\bUNION\(")
 _WORD = re.compile(r"\w+")
 _CATALOG = re.compile(r"duckdb_|information_schema|pragma_|pg_", re.IGNORECASE)
@@ -79,15 +81,15 @@ class Store:
                 self._con.register(source, self._registered[source])
             self._sources[relation.name] = source
             yield view(relation, source, present, self.selection)
-            if relation.name == "kernel":
-                yield view(relation, source, present, self.selection, "kernel_of_any_step")
+            if relation.name in _OF_ANY_STEP:
+                yield view(relation, source, present, self.selection, f"{relation.name}_of_any_step")
         is_device_alone = _all_have_devices(frames.get("trace"))
         for statement in view_statements():
             if is_device_alone and statement.startswith("create view cpu_op "):
                 yield "create view cpu_op as select * from op where false"  # so that ops are not even looked at
             elif is_device_alone and statement.startswith("create view work "):
                 yield statement.partition("union all by name")[0]
-            elif "view kernel_of_any_step" not in statement:
+            elif "_of_any_step as select * from" not in statement:
                 yield statement
 
     def _check_selection(self) -> None:

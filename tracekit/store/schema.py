@@ -86,7 +86,12 @@ def comment_statements() -> str:
 def _copied_comments() -> str:
     """Return the statements by which a view of some rows of a table takes over its columns' comments."""
     found = []
-    for table, name in (("kernel", "kernel_of_any_step"), ("op", "cpu_op")):
+    for table, name in (
+        ("kernel", "kernel_of_any_step"),
+        ("launch", "launch_of_any_step"),
+        ("other_event", "other_event_of_any_step"),
+        ("op", "cpu_op"),
+    ):
         own = re.findall(rf"^comment on column {table}\..*;$", text(), re.MULTILINE)
         found += [line.replace(f"comment on column {table}.", f"comment on column {name}.") for line in own]
     return "\n".join(found)

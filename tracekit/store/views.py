@@ -33,10 +33,13 @@ class Selection:
 def view(relation: Relation, source: str, present: set[str], selection: Selection, name: str = "") -> str:
     """Return the statement that makes a table's view over the rows of `source`, which has the columns `present`.
 
-    A column that is missing is null. With `name` the view is called so and holds the rows of every step.
+    A column that is missing is null. With `name` the view is called so and holds the rows of every step; --phase
+    selects among them only where the table itself tells the phase, since the ops that would are those of the steps.
     """
     picked = ", ".join(_column(column, present) for column in relation.columns)
-    chosen = Selection(frozenset(), selection.ranks, selection.phases) if name else selection
+    has_phase = any(column.name == "phase" for column in relation.columns)
+    every_step = Selection(frozenset(), selection.ranks, selection.phases if has_phase else frozenset())
+    chosen = every_step if name else selection
     where = " and ".join(_filters(relation, chosen)) or "true"
     return (
         f"create view {name or relation.name} as select * from (select {picked} from {source} as r) as r where {where}"
