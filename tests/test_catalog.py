@@ -137,7 +137,7 @@ def test_a_parameter_that_is_not_taken_is_refused_with_those_that_are() -> None:
     [
         (
             "attention_shares",
-            snapshot("there is no question 'attention_shares': did you mean attention_share or attention_breakdown?"),
+            snapshot("there is no question 'attention_shares': did you mean attention_share or attention_calls?"),
         ),
         ("kernels", snapshot("there is no question 'kernels': did you mean top_kernels or kernel_fusion?")),
         ("zzz", snapshot("there is no question 'zzz': `tracekit query --list` names them all")),
