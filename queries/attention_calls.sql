@@ -28,8 +28,8 @@
 -- was recorded. Null where their device work is not in the trace."""
 -- share_frac = "total_ns over that of all attention calls."
 -- mean_ns = "Time a call."
--- kernels = "Pieces of device work a call."
--- launches = "Launches a call."
+-- kernels = "Pieces of device work of all of them."
+-- launches = "Launches of all of them."
 -- call_flops = "Floating-point operations a call, on the pairs that pairs_counted names."
 -- flops_status = "exact, estimated (an upper bound) or not_derivable."
 -- pairs_counted = """Which query-key pairs the FLOPs count: full, causal, window, or at most (a
@@ -57,8 +57,8 @@
 --
 -- [[notes]]
 -- status = "estimated"
--- text = """FLOPs of {0:,} packed calls are at most {1:.0f} % above what they can be at least:
--- so much less can their rates be."""
+-- text = """FLOPs of {0:,} packed calls are at most {1:.0f} % above the least that their
+-- totals allow."""
 -- sql = '''
 -- select count(*) as packed, 100.0 * max(pairs / nullif(pairs_least, 0) - 1) as over
 -- from attention_call
@@ -127,8 +127,8 @@ select
     sum(spent_ns)::bigint as total_ns,
     sum(spent_ns) / nullif(sum(sum(spent_ns)) over (), 0) as share_frac,
     avg(spent_ns) as mean_ns,
-    avg(kernels) as kernels,
-    avg(launches) as launches,
+    sum(kernels)::bigint as kernels,
+    sum(launches)::bigint as launches,
     avg(flops) as call_flops,
     flops_status,
     pairs_counted,

@@ -24,6 +24,8 @@ RELATIONS = {relation.name: {column.name for column in relation.columns} for rel
 COLUMNS = [column for relation in schema() for column in relation.columns]
 NUMBERED = {"rank", "step", "device", "stream", "layer", "depth", "count"}
 """Whole numbers that name or count something by themselves; any other without a unit is a plural noun."""
+SHAPE = {"b", "hq", "hkv", "nq", "nk", "d_qk", "d_v", "window"}
+"""Sizes of an attention, as the field writes them."""
 
 
 def everything() -> list[Event]:
@@ -32,6 +34,7 @@ def everything() -> list[Event]:
         step(1, 0, 100),
         frame("nn.Module: LlamaAttention_0", 10, 40, 1),
         op("aten::mm", 20, 10, Input_Dims=[[2, 2], [2, 2]]),
+        op("aten::_scaled_dot_product_flash_attention", 31, 4, Input_Dims=[[1, 2, 4, 8]] * 3 + [[]] * 4),
         launch(25, 1),
         kernel("gemm", 40, 20, 1),
         step(2, 100, 100),
@@ -104,7 +107,7 @@ def test_every_measured_column_ends_in_its_unit(asked: catalog.Question) -> None
         kinds = run.query(asked.name).frame.schema
     plain = {name: kind for name, kind in kinds.items() if kind.is_numeric() and unit_of(name) is None}
     assert [name for name, kind in plain.items() if kind.is_float()] == []
-    assert [name for name in plain if name not in NUMBERED and not name.endswith("s")] == []
+    assert [name for name in plain if name not in NUMBERED | SHAPE and not name.endswith("s")] == []
 
 
 def test_numbers_fit_what_formats_can_hold(asked: catalog.Question) -> None:

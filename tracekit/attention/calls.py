@@ -180,14 +180,19 @@ def _with_family(reading: Reading, family: str | None) -> Reading:
 def _says(reading: tuple[Reading, str]) -> tuple[Any, ...]:
     """Return the columns that follow from what a call's ops say."""
     said, source = reading
-    count = _within(counted(said))
     sizes = said.sizes
-    return (
+    columns = (
         said.implementation, said.backend, source, *(getattr(sizes, name) for name in _SIZES),
         said.core_dtype or said.types.q,
         said.mask.is_causal, said.mask.alignment, window_of(said.mask), said.mask.kind, said.mask.bytes, said.dropout,
-        sizes.is_varlen, sizes.tokens_q, sizes.tokens_k, *count,
+        sizes.is_varlen, sizes.tokens_q, sizes.tokens_k,
     )  # fmt: skip
+    return (*(None if _is_beyond(value) else value for value in columns), *_within(counted(said)))
+
+
+def _is_beyond(value: object) -> bool:
+    """Tell whether a number does not fit 64 bits: sizes that no memory holds are a fault of the trace."""
+    return isinstance(value, int) and value > _MOST
 
 
 def window_of(mask: Mask) -> int | None:
@@ -198,12 +203,12 @@ def window_of(mask: Mask) -> int | None:
 
 
 def _within(count: Counted) -> Counted:
-    """Return counts that fit 64 bits: sizes that no memory holds are a fault of the trace."""
-    if (count.pairs or 0) > _MOST:
+    """Return counts without those that don't fit 64 bits."""
+    if _is_beyond(count.pairs):
         count = count._replace(pairs=None, pairs_least=None, pairs_status="not_derivable")
-    if (count.flops or 0) > _MOST:
+    if _is_beyond(count.flops):
         count = count._replace(flops=None, flops_status="not_derivable")
-    return count._replace(bytes=None, bytes_status="not_derivable") if (count.bytes or 0) > _MOST else count
+    return count._replace(bytes=None, bytes_status="not_derivable") if _is_beyond(count.bytes) else count
 
 
 # --- where and when ----------------------------------------------------------------------------------------------
