@@ -206,7 +206,12 @@ def test_questions_are_listed_with_what_this_run_lacks() -> None:
     assert by_hta["needs"].str.contains("the trace itself: ask the raw trace, or a bundle loaded with --keep-raw").all()
     in_sql = lacking.join(by_hta, on="question", how="anti")
     assert in_sql.select("question", "needs").rows() == snapshot(
-        [('backend_verdict', 'calls of attention: profile a model that has some, with activities that include ProfilerActivity.CPU; shapes: profile with record_shapes=True'), ("collectives", "collectives: profile a process of torch.distributed while it communicates"),
+        [
+            (
+                "backend_verdict",
+                "calls of attention: profile a model that has some, with activities that include ProfilerActivity.CPU; shapes: profile with record_shapes=True",
+            ),
+            ("collectives", "collectives: profile a process of torch.distributed while it communicates"),
             (
                 "kernel_fusion",
                 "device activity: profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] on a GPU",

@@ -15,7 +15,7 @@ import polars as pl
 from tracekit import catalog, loading
 from tracekit.analyses import backend_verdict, hta_questions
 from tracekit.analyses.doctor import diagnose, short, verdict
-from tracekit.analyses.graph import of_module, of_op
+from tracekit.analyses.graph import of_call, of_module, of_op
 from tracekit.analyses.summary import summarize
 from tracekit.errors import TracekitError
 from tracekit.store import PHASES, Limits, Selection, Store
@@ -132,11 +132,15 @@ class Run:
         """Say, a row a check, whether the recording is fit to judge by, whatever steps and phases are selected."""
         return self._diagnosis
 
-    def graph(self, module: str | None = None, *, op: int | None = None, nth: int = 0) -> Graph:
-        """Return the computation of a module's call, or of an op, by default of the first attention module.
+    def graph(
+        self, module: str | None = None, *, nth: int = 0, op: int | None = None, call: int | None = None
+    ) -> Graph:
+        """Return the computation of a module's call, of an op or of an attention call, by their numbers.
 
-        Raises TracekitError if the run has not what is asked for.
+        By default it is that of the first attention module. Raises TracekitError if the run has not what is asked for.
         """
+        if call is not None:
+            return of_call(self._store, call)
         return of_op(self._store, op) if op is not None else of_module(self._store, module, nth)
 
     @cached_property

@@ -37,9 +37,16 @@ def test_mermaid_goes_to_stdout(tracekit: Callable[..., Said]) -> None:
     assert "attention.qkv_proj" in said.out
 
 
+def test_an_attention_call_is_drawn_by_its_number(tracekit: Callable[..., Said]) -> None:
+    said = tracekit("graph", SAMPLE, "--call", "0")
+    assert said.code == 0
+    assert said.out.startswith("%% attention call 0 (sdpa): ")
+
+
 def test_what_can_t_be_drawn_is_a_line(tracekit: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no calls of a module 'nowhere'" in tracekit("graph", SAMPLE, "--module", "nowhere").fault
     assert tracekit("graph", SAMPLE, "--module", "a", "--op", "1").code == 2
+    assert "no attention call 99999 with an op" in tracekit("graph", SAMPLE, "--call", "99999").fault
     monkeypatch.setattr(shutil, "which", lambda _: None)
     assert "svg needs Graphviz" in tracekit("graph", SAMPLE, "-f", "svg").fault
 

@@ -53,7 +53,7 @@ def test_a_module_s_call_is_drawn_in_order_with_what_each_op_ran_and_made() -> N
 flowchart TD
   n1["<b>aten::_flash_attention_forward</b><br/>1×2×1×4<br/>attention.core · 14.0 µs<br/>flash_fwd_kernel#lt;true#gt; ×2 · 14.0 µs<br/>−1.00 KiB"]
   subgraph m0["Linear_0"]
-    n0["<b>aten::mm (in aten::linear)</b><br/>2×8 · 8×4<br/>c10::BFloat16<br/>attention.qkv_proj · 5.00 µs<br/>sgemm · 5.00 µs<br/>+1.00 KiB"]
+    n0["<b>aten::mm (in aten::linear)</b><br/>2×8 · 8×4<br/>bfloat16<br/>attention.qkv_proj · 5.00 µs<br/>sgemm · 5.00 µs<br/>+1.00 KiB"]
   end
   n0 --> n1
   classDef cfde2c4 fill:#fde2c4,stroke:#777,color:#111
@@ -68,7 +68,7 @@ digraph tracekit {
   edge [color="#777777", arrowsize=0.6];
   n1 [label="aten::_flash_attention_forward\\n1×2×1×4\\nattention.core · 14.0 µs\\nflash_fwd_kernel<true> ×2 · 14.0 µs\\n−1.00 KiB", fillcolor="#fde2c4"];
   subgraph cluster_0 { label="Linear_0";
-    n0 [label="aten::mm (in aten::linear)\\n2×8 · 8×4\\nc10::BFloat16\\nattention.qkv_proj · 5.00 µs\\nsgemm · 5.00 µs\\n+1.00 KiB", fillcolor="#fff3d6"];
+    n0 [label="aten::mm (in aten::linear)\\n2×8 · 8×4\\nbfloat16\\nattention.qkv_proj · 5.00 µs\\nsgemm · 5.00 µs\\n+1.00 KiB", fillcolor="#fff3d6"];
   }
   n0 -> n1;
 }
@@ -141,6 +141,16 @@ def test_graphviz_draws_it() -> None:
         source = dot(opened.graph())
     drawn = subprocess.run(["dot", "-Tsvg"], input=source.encode(), capture_output=True, check=True).stdout
     assert drawn.count(b'class="node"') == 2
+
+
+def test_a_call_made_of_several_ops_is_drawn_from_the_first_to_the_last(traces: Path) -> None:
+    with trace_file(traces / "h100-timesformer-math.json.gz") as opened:
+        graph = opened.graph(call=0)
+        (expected,) = opened.sql("select sum(dur_ns)::bigint from kernel where call_id = 0").frame.row(0)
+    names = [node.name for node in graph.nodes]
+    assert names.count("aten::bmm") == 2
+    assert "aten::_softmax" in names
+    assert sum(node.dur_ns for node in graph.nodes) == expected
 
 
 def test_times_of_a_real_layer_are_those_of_the_work_launched_inside_it(traces: Path) -> None:

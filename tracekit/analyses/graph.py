@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tracekit.attention.arguments import read_inputs
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
@@ -82,6 +83,19 @@ def of_module(store: Store, path: str | None, call: int) -> Graph:
     return _graph(store, chosen, calls.row(call, named=True), call, calls.height)
 
 
+def of_call(store: Store, call_id: int) -> Graph:
+    """Return the graph of one attention call, from its first op to its last.
+
+    Raises TracekitError if there is none of this number, or it has no op.
+    """
+    rows = store.own(_CALL, {"call_id": call_id})
+    if rows.is_empty():
+        remedy = "numbers of calls are those of the table attention_call, where op_id is not null"
+        raise TracekitError(f"the run has no attention call {call_id} with an op", remedy)
+    row = rows.row(0, named=True)
+    return _graph(store, f"attention call {call_id} ({row['implementation']})", row, 0, 1)
+
+
 def of_op(store: Store, op_id: int) -> Graph:
     """Return the graph of what one op does. Raises TracekitError if there is none of this number."""
     rows = store.own(_OP, {"op_id": op_id})
@@ -125,7 +139,7 @@ def _node(row: dict[str, Any], root: str, kernels: tuple[Kernel, ...], *, has_me
         modules,
         row["outermost"],
         _shapes(row["input_dims"]),
-        tuple(dict.fromkeys(name for name in _listed(row["input_types"]) if name and name not in _NO_TENSORS)),
+        _types(row["input_types"]),
         row["role"],
         sum(kernel.dur_ns for kernel in kernels) or row["dur_ns"],
         kernels,
@@ -134,7 +148,10 @@ def _node(row: dict[str, Any], root: str, kernels: tuple[Kernel, ...], *, has_me
     )
 
 
-_NO_TENSORS = {"Scalar", "ScalarList", "TensorList"}
+def _types(text: str | None) -> tuple[str, ...]:
+    """Return the types of tensors, each once, by torch's names."""
+    inputs = read_inputs(None, text, None, None)
+    return tuple(dict.fromkeys(one.dtype for one in inputs if one.dtype is not None))
 
 
 def _listed(text: str | None) -> list[Any]:
@@ -183,6 +200,22 @@ _CALLS = """
 """
 _LIKE = "select path from module where contains(path, $like) order by length(path), path limit 1"
 _OP = "select name, trace_id, pid, tid, start_ns, start_ns + dur_ns as end_ns from op where op_id = $op_id"
+_CALL = """
+    select
+        any_value(a.implementation) as implementation,
+        o.trace_id,
+        o.pid,
+        o.tid,
+        min(o.start_ns) as start_ns,
+        max(o.start_ns + o.dur_ns) as end_ns
+    from attention_call as a
+    left join kernel as k on k.call_id = a.call_id
+    join op as o on o.op_id = a.op_id or o.op_id = k.op_id
+    where a.call_id = $call_id
+    group by o.trace_id, o.pid, o.tid
+    order by count(*) desc, o.pid, o.tid
+    limit 1
+"""
 _OPS = """
     with recursive
         inside as (

@@ -25,6 +25,7 @@ _DRAWING_SECONDS = 60
 @click.argument("run", type=click.Path())
 @click.option("--module", metavar="PATH", help="The module, by its path. Default: the first attention module.")
 @click.option("--op", "op_id", type=click.IntRange(0), metavar="ID", help="An op by its op_id, instead of a module.")
+@click.option("--call", type=click.IntRange(0), metavar="N", help="An attention call by its call_id, instead.")
 @click.option("--nth", type=click.IntRange(0), default=0, show_default=True, help="Which of its calls.")
 @options.selection
 @options.limits
@@ -42,6 +43,7 @@ def graph(
     *,
     module: str | None,
     op_id: int | None,
+    call: int | None,
     nth: int,
     opening: Opening,
     format_name: str | None,
@@ -52,8 +54,8 @@ def graph(
 
     Mermaid shows in pages and pull requests, DOT is for Graphviz, which must be installed for svg.
     """
-    if module is not None and op_id is not None:
-        raise click.UsageError("give --module or --op, not both")
+    if sum(one is not None for one in (module, op_id, call)) > 1:
+        raise click.UsageError("give one of --module, --op and --call")
     if output is not None:
         check_file(output, force=force)
     chosen = format_name or (_SUFFIXES.get(Path(output).suffix, "mermaid") if output else "mermaid")
@@ -62,7 +64,7 @@ def graph(
     from tracekit.render.graph import dot, mermaid
 
     with opened(run, opening) as found:
-        drawn = found.graph(module, op=op_id, nth=nth)
+        drawn = found.graph(module, nth=nth, op=op_id, call=call)
     if chosen == "mermaid":
         deliver(mermaid(drawn).encode(), output, force=force)
     else:
