@@ -3,7 +3,7 @@
 -- Columns that end in _json, input_dims, input_types, input_strides, concrete_inputs, grid and block hold JSON
 -- text: read them with the JSON functions, for example input_dims->0.
 
-create table trace (trace_id bigint, rank bigint, world_size bigint, source_name varchar, source_sha256 varchar, events bigint, dialect varchar, is_rewritten boolean, vendor varchar, external_ids varchar, time_resolution_ns bigint, device_name varchar, device_count bigint, sm_count bigint, compute_capability varchar, torch_version varchar, start_unix_ns bigint, dur_ns bigint, has_device boolean, has_shapes boolean, has_stacks boolean, has_modules boolean, has_memory boolean, truncated boolean, unprofiled_step_ns bigint, rank_source varchar, clock_status varchar, clock_reason varchar, clock_offset_ns bigint, clock_start_ns bigint, clock_spread_ns bigint, clock_matched bigint, clock_drift_ns_per_s double, clock_through_rank bigint);
+create table trace (trace_id bigint, rank bigint, world_size bigint, source_name varchar, source_sha256 varchar, events bigint, dialect varchar, is_rewritten boolean, vendor varchar, external_ids varchar, time_resolution_ns bigint, device_name varchar, device_count bigint, sm_count bigint, compute_capability varchar, device_memory_bytes bigint, torch_version varchar, start_unix_ns bigint, dur_ns bigint, has_device boolean, has_shapes boolean, has_stacks boolean, has_modules boolean, has_memory boolean, truncated boolean, unprofiled_step_ns bigint, rank_source varchar, clock_status varchar, clock_reason varchar, clock_offset_ns bigint, clock_start_ns bigint, clock_spread_ns bigint, clock_matched bigint, clock_drift_ns_per_s double, clock_through_rank bigint);
 comment on table trace is 'One profiler output file: one process, one rank.';
 comment on column trace.trace_id is 'Id of the trace within the run.';
 comment on column trace.rank is 'Rank in torch.distributed, as the trace says, else by file name or order among several; null where neither says.';
@@ -20,6 +20,7 @@ comment on column trace.device_name is 'Name of the first device listed; null wh
 comment on column trace.device_count is 'Devices visible to the process, used or not.';
 comment on column trace.sm_count is 'Streaming multiprocessors (compute units on AMD) of the first device.';
 comment on column trace.compute_capability is 'Compute capability of the first device (gfx version on AMD), as major.minor.';
+comment on column trace.device_memory_bytes is 'Memory of the first device.';
 comment on column trace.torch_version is 'PyTorch version, from the facts recorded beside the trace; a trace alone does not hold it.';
 comment on column trace.start_unix_ns is 'Wall-clock time of the first row, ns since 1970; null where the exporter wrote none.';
 comment on column trace.dur_ns is 'From the first op, frame, call or device work to the end of the last; the profiler''s own span is not counted.';
@@ -136,7 +137,7 @@ comment on column kernel.grid is 'Blocks in x, y, z, JSON.';
 comment on column kernel.block is 'Threads of a block in x, y, z, JSON.';
 comment on column kernel.registers is 'Registers a thread.';
 comment on column kernel.shared_memory_bytes is 'Static and dynamic shared memory a block.';
-comment on column kernel.occupancy_frac is 'The profiler''s estimate; 0 above 48 KiB of shared memory means unknown.';
+comment on column kernel.occupancy_frac is 'The profiler''s estimate; 0 above 48 KiB of shared memory means unknown: see residency.';
 comment on column kernel.correlation is 'The number that its launch shares with it.';
 comment on column kernel.graph_node_id is 'Node of the CUDA graph it was replayed from; null outside graphs.';
 comment on column kernel.launch_id is 'The call that put it on the device; null where that call is not in the trace.';
@@ -300,6 +301,46 @@ comment on column quality.count is 'How often it was found.';
 comment on column quality.share_frac is 'Share it has: of device time for kernels, of events otherwise; null where it has none.';
 comment on column quality.first_offset is 'Byte of the file at which it was first found; null where it is not known.';
 comment on column quality.message is 'What it means, in one sentence.';
+
+create table device_spec (trace_id bigint, name varchar, flops_per_s map(varchar, double), bytes_per_s double, cache_bytes bigint, status varchar, reason varchar, source varchar);
+comment on table device_spec is 'What the device of a trace can do at most, from what tracekit knows of GPUs or --device-spec; made when a run is opened.';
+comment on column device_spec.trace_id is 'Trace it belongs to.';
+comment on column device_spec.name is 'Name of the device whose peaks these are; null where none is known.';
+comment on column device_spec.flops_per_s is 'Dense peaks by number format as kernel.compute_dtype has it, accumulated in fp32; null for a format whose peak is not known.';
+comment on column device_spec.bytes_per_s is 'Peak bandwidth of its memory.';
+comment on column device_spec.cache_bytes is 'Last level of cache that the whole device shares.';
+comment on column device_spec.status is 'exact, estimated (a device without a name, a MIG slice) or not_derivable.';
+comment on column device_spec.reason is 'What it was found by, or why there is none.';
+comment on column device_spec.source is 'Who says so.';
+
+create table residency (trace_id bigint, block varchar, registers bigint, shared_memory_bytes bigint, threads bigint, resident_blocks bigint, limits varchar, block_frac double, status varchar, reason varchar);
+comment on table residency is 'How many blocks of such a launch a multiprocessor holds at once: a row for each block size, registers and shared memory of a trace; made when a run is opened.';
+comment on column residency.trace_id is 'Trace it belongs to.';
+comment on column residency.block is 'Threads of a block in x, y, z, JSON, as kernel.block.';
+comment on column residency.registers is 'Registers a thread, as kernel.registers.';
+comment on column residency.shared_memory_bytes is 'Shared memory a block, as kernel.shared_memory_bytes.';
+comment on column residency.threads is 'Threads of a block.';
+comment on column residency.resident_blocks is 'Blocks that a multiprocessor holds at once.';
+comment on column residency.limits is 'What keeps it from holding more: threads, blocks, registers, shared memory; several where they bind alike.';
+comment on column residency.block_frac is 'Share of a multiprocessor''s threads that one block has.';
+comment on column residency.status is 'estimated (clusters and carve-out are not in a trace) or not_derivable.';
+comment on column residency.reason is 'Why it is not derivable.';
+
+create table product (op_name varchar, input_dims varchar, input_types varchar, batch bigint, m bigint, n bigint, k bigint, dtype varchar, flops bigint, flops_status varchar, bytes bigint, bytes_status varchar, reason varchar);
+comment on table product is 'Matrix products (m, k) x (k, n), batch times, by the inputs of the ops that compute them; made when a run is opened.';
+comment on column product.op_name is 'Name of the op, as op.name.';
+comment on column product.input_dims is 'Shapes of its inputs, as op.input_dims.';
+comment on column product.input_types is 'Types of its inputs, as op.input_types.';
+comment on column product.batch is 'Products in one call.';
+comment on column product.m is 'Rows of the first factor; of a linear layer the tokens.';
+comment on column product.n is 'Columns of the second factor; of a linear layer its outputs.';
+comment on column product.k is 'Length of the sums; of a linear layer its inputs.';
+comment on column product.dtype is 'Number format of both factors; null where they differ.';
+comment on column product.flops is 'Floating-point operations of one call: 2 batch m n k.';
+comment on column product.flops_status is 'exact, estimated (an op that is not ATen''s) or not_derivable.';
+comment on column product.bytes is 'Bytes one call must move: factors, result and what is added, each once.';
+comment on column product.bytes_status is 'exact, estimated (type of the result, or a matrix to be added) or not_derivable.';
+comment on column product.reason is 'Why sizes are not derivable, or an estimate.';
 
 create view kernel_of_any_step as select * from kernel;
 comment on view kernel_of_any_step is 'kernel, whatever step its work was launched in and --steps selects: for what ran in a step''s window.';
