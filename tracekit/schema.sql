@@ -439,3 +439,301 @@ comment on column work.role is 'What it does in the model.';
 comment on column work.role_confidence is 'certain, likely or inferred.';
 comment on column work.role_reason is 'What the role was decided by.';
 comment on column work.call_id is 'Attention call it belongs to.';
+
+create view gemm_call as
+with
+    inner_op as (
+        select o.op_id, o.parent_id, o.input_dims, o.input_types
+        from op as o
+        where o.name in (select op_name from product)
+    ),
+    outer_op as (
+        select parent_id as op_id from inner_op
+        union
+        select o.parent_id from inner_op as i join op as o on o.op_id = i.parent_id
+    ),
+    pieces as (
+        select w.*, k.compute_dtype, i.op_id is not null as is_op, i.input_dims, i.input_types
+        from work as w
+        left join kernel as k on w.source = 'device' and k.kernel_id = w.work_id
+        left join inner_op as i on i.op_id = w.op_id and w.op_id not in (select op_id from outer_op where op_id is not null)
+        where i.op_id is not null or regexp_matches(w.family, 'gemm|gemv')
+    ),
+    calls as (
+        select
+            trace_id,
+            case when is_op then op_id end as op_id,
+            case when not is_op then work_id end as work_id,
+            any_value(op_name) as op_name,
+            any_value(input_dims) as input_dims,
+            any_value(input_types) as input_types,
+            any_value(step_id) as step_id,
+            any_value(phase) as phase,
+            count(*) as pieces,
+            sum(dur_ns)::bigint as work_ns,
+            first(name order by dur_ns desc, name) as kernel,
+            first(compute_dtype order by dur_ns desc, compute_dtype) filter (where compute_dtype is not null) as compute_dtype
+        from pieces
+        group by all
+    )
+select
+    c.trace_id,
+    c.op_id,
+    c.work_id,
+    c.op_name,
+    c.step_id,
+    c.phase,
+    p.batch,
+    p.m,
+    p.n,
+    p.k,
+    coalesce(c.compute_dtype, p.dtype) as dtype,
+    case when c.compute_dtype is not null then 'kernel' when p.dtype is not null then 'inputs' end as dtype_source,
+    c.kernel,
+    c.pieces,
+    c.work_ns,
+    p.flops,
+    coalesce(p.flops_status, 'not_derivable') as flops_status,
+    p.bytes,
+    coalesce(p.bytes_status, 'not_derivable') as bytes_status,
+    case
+        when c.op_id is not null
+        then p.reason
+        when c.op_name is null
+        then 'no op asked for it in the trace'
+        else 'its op is no matrix product'
+    end as reason
+from calls as c
+left join
+    product as p
+    on p.op_name = c.op_name
+    and p.input_dims is not distinct from c.input_dims
+    and p.input_types is not distinct from c.input_types
+    and c.op_id is not null
+;
+
+comment on view gemm_call is 'Matrix products: one row an op with all work that it launched, copies and sets included; products that no such op asked for a row a kernel.';
+comment on column gemm_call.trace_id is 'Trace it belongs to.';
+comment on column gemm_call.op_id is 'The op; null where a kernel alone tells of it.';
+comment on column gemm_call.work_id is 'The work where no op tells of it; null where one does.';
+comment on column gemm_call.op_name is 'Name of the op.';
+comment on column gemm_call.step_id is 'Step it belongs to.';
+comment on column gemm_call.phase is 'forward, backward, recompute, optimizer or other.';
+comment on column gemm_call.batch is 'Products in the call.';
+comment on column gemm_call.m is 'Rows of the first factor.';
+comment on column gemm_call.n is 'Columns of the second factor.';
+comment on column gemm_call.k is 'Length of the sums.';
+comment on column gemm_call.dtype is 'Number format in which it multiplies.';
+comment on column gemm_call.dtype_source is 'What tells it: kernel (its name) or inputs (then fp32 may run as tf32).';
+comment on column gemm_call.kernel is 'Kernel of most of its time.';
+comment on column gemm_call.pieces is 'Pieces of work.';
+comment on column gemm_call.work_ns is 'Summed duration of its work.';
+comment on column gemm_call.flops is 'Floating-point operations: 2 batch m n k.';
+comment on column gemm_call.flops_status is 'exact, estimated or not_derivable.';
+comment on column gemm_call.bytes is 'Bytes that must move: factors, result and what is added, each once.';
+comment on column gemm_call.bytes_status is 'exact, estimated or not_derivable.';
+comment on column gemm_call.reason is 'Why sizes are not derivable, or an estimate.';
+
+create view roof_call as
+with
+    busy as (
+        select
+            kernel_id,
+            launch_id,
+            start_ns,
+            max(start_ns + dur_ns) over (
+                partition by trace_id, device
+                order by start_ns, kernel_id
+                rows between unbounded preceding and 1 preceding
+            ) as free_ns
+        from kernel_of_any_step
+    ),
+    starved as (
+        select b.kernel_id, b.start_ns - b.free_ns as idle_ns
+        from busy as b
+        join launch_of_any_step as l on l.launch_id = b.launch_id
+        where l.start_ns >= b.free_ns and b.start_ns > b.free_ns
+    ),
+    launched as (
+        select
+            k.kernel_id,
+            k.op_id,
+            k.call_id,
+            k.name,
+            k.dur_ns,
+            k.compute_dtype,
+            s.idle_ns,
+            list_product(try_cast(k.grid as bigint[])) as blocks
+        from kernel as k
+        left join starved as s on s.kernel_id = k.kernel_id
+    ),
+    of_op as (
+        select op_id, sum(idle_ns) as idle_ns, max(blocks) as blocks
+        from launched
+        where op_id is not null
+        group by op_id
+    ),
+    of_call as (
+        select
+            call_id,
+            sum(idle_ns) as idle_ns,
+            max(blocks) as blocks,
+            first(name order by dur_ns desc, name) as kernel,
+            first(compute_dtype order by dur_ns desc, compute_dtype)
+            filter (where compute_dtype is not null) as compute_dtype
+        from launched
+        where call_id is not null
+        group by call_id
+    ),
+    calls as (
+        select
+            'gemm' as kind,
+            g.trace_id,
+            g.op_name as name,
+            g.phase,
+            'B=' || g.batch || ' M=' || g.m || ' N=' || g.n || ' K=' || g.k as sizes,
+            g.dtype,
+            g.dtype_source,
+            g.kernel,
+            g.pieces,
+            g.work_ns,
+            g.flops,
+            g.flops_status,
+            g.bytes,
+            g.bytes_status,
+            '2 B M N K' as flop_count,
+            coalesce(o.idle_ns, l.idle_ns) as idle_ns,
+            coalesce(o.blocks, l.blocks) as blocks,
+            g.reason
+        from gemm_call as g
+        left join of_op as o on o.op_id = g.op_id
+        left join launched as l on l.kernel_id = g.work_id
+        union all by name
+        select
+            'attention' as kind,
+            a.trace_id,
+            concat_ws('/', a.implementation, a.backend) as name,
+            a.phase,
+            'B=' || a.b || ' H=' || a.hq || '/' || a.hkv || ' Q=' || a.nq || ' K=' || a.nk || ' D=' || a.d_qk
+            || case when a.d_v <> a.d_qk then '/' || a.d_v else '' end as sizes,
+            coalesce(c.compute_dtype, regexp_replace(a.dtype, '^float8_.*', 'float8')) as dtype,
+            case when c.compute_dtype is not null then 'kernel' when a.dtype is not null then 'inputs' end
+            as dtype_source,
+            c.kernel,
+            a.kernels as pieces,
+            case when t.has_device then a.device_ns else a.host_ns end as work_ns,
+            a.flops,
+            a.flops_status,
+            a.bytes,
+            a.bytes_status,
+            case
+                when a.is_varlen
+                then 'packed'
+                when a."window" is not null
+                then 'window'
+                when a.is_causal
+                then 'causal'
+                when a.flops is not null
+                then 'full'
+            end as flop_count,
+            c.idle_ns,
+            c.blocks,
+            null::varchar as reason
+        from attention_call as a
+        join trace as t on t.trace_id = a.trace_id
+        left join of_call as c on c.call_id = a.call_id
+    ),
+    timed as (
+        select
+            c.*,
+            s.flops_per_s[c.dtype] as peak_flops_per_s,
+            s.bytes_per_s as peak_bytes_per_s,
+            1e9 * c.flops / s.flops_per_s[c.dtype] as compute_ns,
+            1e9 * c.bytes / s.bytes_per_s as memory_ns,
+            t.sm_count,
+            s.cache_bytes,
+            s.reason as spec_reason
+        from calls as c
+        join trace as t on t.trace_id = c.trace_id
+        left join device_spec as s on s.trace_id = c.trace_id
+    )
+select
+    kind,
+    trace_id,
+    name,
+    phase,
+    sizes,
+    dtype,
+    dtype_source,
+    kernel,
+    pieces,
+    work_ns,
+    idle_ns,
+    flops,
+    flops_status,
+    flop_count,
+    bytes,
+    bytes_status,
+    peak_flops_per_s,
+    peak_bytes_per_s,
+    compute_ns,
+    memory_ns,
+    case
+        when idle_ns > work_ns
+        then 'launch'
+        when compute_ns is null or memory_ns is null or coalesce(work_ns, 0) <= 0
+        then null
+        when
+            greatest(compute_ns, memory_ns) < 0.25 * work_ns
+            and (work_ns < 10000 * pieces or blocks < sm_count)
+        then 'latency'
+        when compute_ns >= memory_ns
+        then 'compute'
+        else 'memory'
+    end as bound,
+    case
+        when compute_ns > work_ns
+        then 'operations above peak'
+        when memory_ns > work_ns and bytes <= cache_bytes
+        then 'bytes above bandwidth: they fit in the cache'
+        when memory_ns > work_ns
+        then 'bytes above bandwidth'
+    end as suspicion,
+    case
+        when flops is null
+        then coalesce(reason, 'the shapes of its inputs are not known')
+        when peak_bytes_per_s is null
+        then coalesce(spec_reason, 'the bandwidth is not known')
+        when dtype is null
+        then 'in which format it multiplies is not known'
+        when peak_flops_per_s is null
+        then 'no peak of ' || dtype || ' is known of this device'
+        else reason
+    end as reason
+from timed
+;
+
+comment on view roof_call is 'Matrix products and attention calls against what their device can do: a call a row. A product of a naive attention is in both kinds.';
+comment on column roof_call.kind is 'gemm or attention.';
+comment on column roof_call.trace_id is 'Trace it belongs to.';
+comment on column roof_call.name is 'Op of a product; implementation and backend of an attention.';
+comment on column roof_call.phase is 'forward, backward, recompute, optimizer or other.';
+comment on column roof_call.sizes is 'Sizes as text: B batch, M, N, K of products; B sequences, H query heads/key heads, Q queries, K keys, D head dim of attention.';
+comment on column roof_call.dtype is 'Number format in which it multiplies.';
+comment on column roof_call.dtype_source is 'What tells it: kernel (the name of its longest product) or inputs (then fp32 may run as tf32).';
+comment on column roof_call.kernel is 'Kernel of most of its time.';
+comment on column roof_call.pieces is 'Pieces of work.';
+comment on column roof_call.work_ns is 'Summed duration of its device work; host time where there is no device.';
+comment on column roof_call.idle_ns is 'Time that the device stood idle before its kernels because they were not launched yet; null where it did not.';
+comment on column roof_call.flops is 'Floating-point operations.';
+comment on column roof_call.flops_status is 'exact, estimated or not_derivable.';
+comment on column roof_call.flop_count is 'Which count: 2 B M N K; for attention the pairs of a causal mask, of a window, of packed sequences, or full (a dense mask does not lessen it).';
+comment on column roof_call.bytes is 'Bytes that must move at least.';
+comment on column roof_call.bytes_status is 'exact, estimated or not_derivable.';
+comment on column roof_call.peak_flops_per_s is 'Dense peak of its device in that format.';
+comment on column roof_call.peak_bytes_per_s is 'Peak bandwidth of its device''s memory.';
+comment on column roof_call.compute_ns is 'Time its operations take at that peak.';
+comment on column roof_call.memory_ns is 'Time its bytes take at that bandwidth.';
+comment on column roof_call.bound is 'What limits it: launch (the device waited for its launches longer than it worked), latency (the peaks would allow a quarter of the time, and its kernels take under 10 µs each or have fewer blocks than the device has multiprocessors), else the longer of compute_ns and memory_ns; null without peaks.';
+comment on column roof_call.suspicion is 'What can''t be: more than a peak; null where there is no such thing.';
+comment on column roof_call.reason is 'Why there are no rates or no peaks; null where there are.';
