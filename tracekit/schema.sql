@@ -592,6 +592,10 @@ with
             g.op_name as name,
             g.phase,
             'B=' || g.batch || ' M=' || g.m || ' N=' || g.n || ' K=' || g.k as sizes,
+            g.m,
+            g.n,
+            g.k,
+            g.batch,
             g.dtype,
             g.dtype_source,
             g.kernel,
@@ -601,7 +605,7 @@ with
             g.flops_status,
             g.bytes,
             g.bytes_status,
-            '2 B M N K' as flop_count,
+            case when g.flops is not null then '2 B M N K' end as flop_count,
             coalesce(o.idle_ns, l.idle_ns) as idle_ns,
             coalesce(o.blocks, l.blocks) as blocks,
             g.reason
@@ -663,6 +667,10 @@ select
     name,
     phase,
     sizes,
+    m,
+    n,
+    k,
+    batch,
     dtype,
     dtype_source,
     kernel,
@@ -719,6 +727,10 @@ comment on column roof_call.trace_id is 'Trace it belongs to.';
 comment on column roof_call.name is 'Op of a product; implementation and backend of an attention.';
 comment on column roof_call.phase is 'forward, backward, recompute, optimizer or other.';
 comment on column roof_call.sizes is 'Sizes as text: B batch, M, N, K of products; B sequences, H query heads/key heads, Q queries, K keys, D head dim of attention.';
+comment on column roof_call.m is 'Of a product as gemm_call has it; null for attention, as n, k and batch.';
+comment on column roof_call.n is 'Of a product.';
+comment on column roof_call.k is 'Of a product.';
+comment on column roof_call.batch is 'Of a product.';
 comment on column roof_call.dtype is 'Number format in which it multiplies.';
 comment on column roof_call.dtype_source is 'What tells it: kernel (the name of its longest product) or inputs (then fp32 may run as tf32).';
 comment on column roof_call.kernel is 'Kernel of most of its time.';
