@@ -29,7 +29,8 @@
 -- bandwidth_frac = "achieved_bytes_per_s over the bandwidth of the device's memory."
 -- roof_frac = """Time that the longer of both would take at its peak, over work_ns: 1 is as fast as
 -- the device can."""
--- bound = "compute, memory, latency or launch, by the rule in the notes; null without peaks."
+-- bound = """compute, memory, latency, launch or neither, by the rule in the notes; null without
+-- peaks."""
 -- suspicion = "What can't be: more than a peak; null where there is no such thing."
 -- reason = "Why there are no rates or no peaks, or what is estimated; null where nothing lacks."
 -- kernel = "Kernel of most of the time."
@@ -76,11 +77,11 @@
 --
 -- [[notes]]
 -- status = "info"
--- text = """Bound: launch, the device waited for the calls' launches longer than it then worked;
--- latency, the peaks would allow a quarter of the time or less, and kernels take under 10 µs each
--- or have fewer blocks than there are multiprocessors; else compute or memory, whichever takes
--- longer at its peak. Of calls that differ, that of most of the time. roof_frac says how near it
--- is."""
+-- text = """Bound: launch, the device waited for the calls' launches longer than it then worked; if
+-- the peaks would allow a quarter of the time or less, latency (kernels take under 10 µs each or
+-- have fewer blocks than there are multiprocessors) or neither (more bytes than must move, as an
+-- unfused attention has, or other instructions, such as softmax's); else compute or memory,
+-- whichever takes longer at its peak. Of calls that differ, that of most of the time."""
 -- sql = "select 1 from roof_call where bound is not null and kind = 'gemm' limit 1"
 --
 -- [[notes]]

@@ -40,8 +40,9 @@
 -- [[notes]]
 -- status = "estimated"
 -- text = """Waves take blocks as equally long and alone on the device. A causal mask makes them
--- differ, and a persistent kernel (as many blocks as multiprocessors, or a multiple) takes its
--- tiles one after another: of both tail_frac tells little."""
+-- differ, a grid for packed sequences has room for the longest of each and leaves blocks without
+-- work, and a persistent kernel (as many blocks as multiprocessors, or a multiple) takes its tiles
+-- one after another: of these tail_frac tells little."""
 -- sql = "select 1 from residency where resident_blocks is not null limit 1"
 --
 -- [[notes]]
@@ -58,7 +59,7 @@
 --
 -- [[notes]]
 -- status = "info"
--- text = "{0} kernels of attention have no grid: those that graphs replay on ROCm."
+-- text = "{0} kernels of attention have no grid, as those that graphs replay on ROCm: left out."
 -- sql = '''
 -- select count(*) as n from kernel
 -- where role = 'attention.core' and kind = 'kernel' and grid is null having n > 0

@@ -691,10 +691,8 @@ select
         then 'launch'
         when compute_ns is null or memory_ns is null or coalesce(work_ns, 0) <= 0
         then null
-        when
-            greatest(compute_ns, memory_ns) < 0.25 * work_ns
-            and (work_ns < 10000 * pieces or blocks < sm_count)
-        then 'latency'
+        when greatest(compute_ns, memory_ns) < 0.25 * work_ns
+        then case when work_ns < 10000 * pieces or blocks < sm_count then 'latency' else 'neither' end
         when compute_ns >= memory_ns
         then 'compute'
         else 'memory'
@@ -746,6 +744,6 @@ comment on column roof_call.peak_flops_per_s is 'Dense peak of its device in tha
 comment on column roof_call.peak_bytes_per_s is 'Peak bandwidth of its device''s memory.';
 comment on column roof_call.compute_ns is 'Time its operations take at that peak.';
 comment on column roof_call.memory_ns is 'Time its bytes take at that bandwidth.';
-comment on column roof_call.bound is 'What limits it: launch (the device waited for its launches longer than it worked), latency (the peaks would allow a quarter of the time, and its kernels take under 10 µs each or have fewer blocks than the device has multiprocessors), else the longer of compute_ns and memory_ns; null without peaks.';
+comment on column roof_call.bound is 'What limits it: launch (the device waited for its launches longer than it worked), latency (the peaks would allow a quarter of the time, and its kernels take under 10 µs each or have fewer blocks than the device has multiprocessors), neither (the peaks would allow a quarter of the time, and it is not latency: more bytes than must move, as in an unfused attention, or other instructions), else the longer of compute_ns and memory_ns; null without peaks.';
 comment on column roof_call.suspicion is 'What can''t be: more than a peak; null where there is no such thing.';
 comment on column roof_call.reason is 'Why there are no rates or no peaks; null where there are.';
