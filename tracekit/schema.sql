@@ -631,14 +631,15 @@ with
             a.bytes,
             a.bytes_status,
             case
+                when a.flops is null
+                then null
                 when a.is_varlen
                 then 'packed'
                 when a."window" is not null
                 then 'window'
                 when a.is_causal
                 then 'causal'
-                when a.flops is not null
-                then 'full'
+                else 'full'
             end as flop_count,
             c.idle_ns,
             c.blocks,

@@ -108,6 +108,8 @@ def _slice(row: dict[str, Any], device: Device, gb: int) -> Match:
 
 def _by_size(device: Device) -> Match:
     """Return the one row whose size is that of a device without a name."""
+    if device.sm_count is None:
+        return Match(None, "not_derivable", "the trace does not describe its device")
     fitting = [row for row in load("devices")["device"] if _fits(row, device)]
     said = f"capability {device.capability} and {device.sm_count} SMs"
     if len(fitting) == 1:

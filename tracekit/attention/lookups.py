@@ -31,7 +31,7 @@ RESIDENCY = {
     "threads": pl.Int64, "resident_blocks": pl.Int64, "limits": pl.String, "block_frac": pl.Float64,
     "status": pl.String, "reason": pl.String,
 }  # fmt: skip
-_COUNTED = {name: pl.Int64 for name in ("batch", "m", "n", "k", "flops", "bytes")}
+_COUNTED = dict.fromkeys(("batch", "m", "n", "k", "flops", "bytes"), pl.Int64)
 PRODUCT = {
     "op_name": pl.String, "input_dims": pl.String, "input_types": pl.String,
     **{name: _COUNTED.get(name, pl.String) for name in Counted._fields},

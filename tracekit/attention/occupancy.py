@@ -10,6 +10,9 @@ from typing import NamedTuple
 
 from tracekit.attention.knowledge import load
 
+_UNLIMITED = 2**20
+"""Blocks that would fit by a resource of which they use nothing."""
+
 
 class Residency(NamedTuple):
     """Blocks of a kernel that an SM holds at once, and what keeps it from holding more.
@@ -59,7 +62,7 @@ def residency(capability: str | None, threads: int, registers: int, shared_bytes
 def _by_registers(sm: dict[str, int], warp: dict[str, int], warps: int, registers: int) -> int:
     """Return the blocks whose registers fit: each of an SM's partitions holds whole warps of its own registers."""
     if registers <= 0:
-        return sm["blocks"]
+        return _UNLIMITED
     of_warp = _up(registers * warp["threads"], warp["register_step"])
     return warp["partitions"] * (sm["registers"] // warp["partitions"] // of_warp) // warps
 
@@ -69,7 +72,7 @@ def _by_shared(sm: dict[str, int], shared_bytes: int) -> int:
     if shared_bytes > sm["shared_of_block"]:
         return 0
     of_block = _up(shared_bytes + sm["reserved"], sm["step"])
-    return sm["shared"] // of_block if of_block else sm["blocks"]
+    return sm["shared"] // of_block if of_block else _UNLIMITED
 
 
 def _up(value: int, step: int) -> int:
