@@ -17,6 +17,8 @@ from tracekit.analyses import backend_verdict, hta_questions
 from tracekit.analyses.doctor import diagnose, short, verdict
 from tracekit.analyses.graph import of_call, of_module, of_op
 from tracekit.analyses.summary import summarize
+from tracekit.attention.devices import read_spec
+from tracekit.attention.lookups import lookups
 from tracekit.errors import TracekitError
 from tracekit.store import PHASES, Limits, Selection, Store
 from tracekit.table import Note, Table
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from tracekit.analyses.graph import Graph
+    from tracekit.attention.devices import Spec
 
 
 _WORTH_SAYING = 0.01
@@ -41,12 +44,17 @@ class Run:
         selection: Selection,
         limits: Limits,
         path: Path | None = None,
+        spec: Spec | None = None,
     ) -> None:
-        """Hold a run's tables by name; `open` makes one from a path, where the traces themselves may lie too."""
+        """Hold a run's tables by name; `open` makes one from a path, where the traces themselves may lie too.
+
+        `spec` has the peaks of its device, instead of those that are known.
+        """
         self.name = name
         self._path = path
         self._limits = limits
         self._tables = dict(tables)
+        tables = self._tables | lookups(tables, spec)
         self._store = Store(tables, selection, limits)
         self._whole = self._store
         if selection.steps or selection.phases:
@@ -196,12 +204,14 @@ def open(  # noqa: A001 - the library's verb
     say: Callable[[str], None] = lambda _: None,
     workers: int = 1,
     settings: loading.Settings | None = None,
+    device_spec: Path | str | None = None,
 ) -> Run:
     """Open a run: a bundle, or a raw trace or a folder of ranks, which is loaded once and cached.
 
     `steps`, `ranks` and `phases` select the part that questions see; `say` hears of slow work; `workers` and
-    `settings` say how a trace is loaded, as for `tracekit.load`. Raises TracekitError if the path is no run, or the
-    selection names what the run has not.
+    `settings` say how a trace is loaded, as for `tracekit.load`. `device_spec` names a TOML file with the peaks of the
+    device, instead of those that are known. Raises TracekitError if the path is no run, the selection names what the
+    run has not, or that file holds no peaks.
     """
     chosen = Selection(
         frozenset([steps] if isinstance(steps, int) else steps),
@@ -210,5 +220,6 @@ def open(  # noqa: A001 - the library's verb
     )
     if unknown := sorted(chosen.phases - set(PHASES)):
         raise TracekitError(f"there is no phase {unknown[0]!r}", f"choose from {', '.join(PHASES)}")
+    spec = None if device_spec is None else read_spec(Path(device_spec))
     path = Path(path)
-    return Run(path.name, loading.open_tables(path, say, workers, settings), chosen, limits or Limits(), path)
+    return Run(path.name, loading.open_tables(path, say, workers, settings), chosen, limits or Limits(), path, spec)

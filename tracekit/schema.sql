@@ -3,7 +3,7 @@
 -- Columns that end in _json, input_dims, input_types, input_strides, concrete_inputs, grid and block hold JSON
 -- text: read them with the JSON functions, for example input_dims->0.
 
-create table trace (trace_id bigint, rank bigint, world_size bigint, source_name varchar, source_sha256 varchar, events bigint, dialect varchar, is_rewritten boolean, vendor varchar, external_ids varchar, time_resolution_ns bigint, device_name varchar, device_count bigint, sm_count bigint, compute_capability varchar, torch_version varchar, start_unix_ns bigint, dur_ns bigint, has_device boolean, has_shapes boolean, has_stacks boolean, has_modules boolean, has_memory boolean, truncated boolean, unprofiled_step_ns bigint, rank_source varchar, clock_status varchar, clock_reason varchar, clock_offset_ns bigint, clock_start_ns bigint, clock_spread_ns bigint, clock_matched bigint, clock_drift_ns_per_s double, clock_through_rank bigint);
+create table trace (trace_id bigint, rank bigint, world_size bigint, source_name varchar, source_sha256 varchar, events bigint, dialect varchar, is_rewritten boolean, vendor varchar, external_ids varchar, time_resolution_ns bigint, device_name varchar, device_count bigint, sm_count bigint, compute_capability varchar, device_memory_bytes bigint, torch_version varchar, start_unix_ns bigint, dur_ns bigint, has_device boolean, has_shapes boolean, has_stacks boolean, has_modules boolean, has_memory boolean, truncated boolean, unprofiled_step_ns bigint, rank_source varchar, clock_status varchar, clock_reason varchar, clock_offset_ns bigint, clock_start_ns bigint, clock_spread_ns bigint, clock_matched bigint, clock_drift_ns_per_s double, clock_through_rank bigint);
 comment on table trace is 'One profiler output file: one process, one rank.';
 comment on column trace.trace_id is 'Id of the trace within the run.';
 comment on column trace.rank is 'Rank in torch.distributed, as the trace says, else by file name or order among several; null where neither says.';
@@ -20,6 +20,7 @@ comment on column trace.device_name is 'Name of the first device listed; null wh
 comment on column trace.device_count is 'Devices visible to the process, used or not.';
 comment on column trace.sm_count is 'Streaming multiprocessors (compute units on AMD) of the first device.';
 comment on column trace.compute_capability is 'Compute capability of the first device (gfx version on AMD), as major.minor.';
+comment on column trace.device_memory_bytes is 'Memory of the first device.';
 comment on column trace.torch_version is 'PyTorch version, from the facts recorded beside the trace; a trace alone does not hold it.';
 comment on column trace.start_unix_ns is 'Wall-clock time of the first row, ns since 1970; null where the exporter wrote none.';
 comment on column trace.dur_ns is 'From the first op, frame, call or device work to the end of the last; the profiler''s own span is not counted.';
@@ -136,7 +137,7 @@ comment on column kernel.grid is 'Blocks in x, y, z, JSON.';
 comment on column kernel.block is 'Threads of a block in x, y, z, JSON.';
 comment on column kernel.registers is 'Registers a thread.';
 comment on column kernel.shared_memory_bytes is 'Static and dynamic shared memory a block.';
-comment on column kernel.occupancy_frac is 'The profiler''s estimate; 0 above 48 KiB of shared memory means unknown.';
+comment on column kernel.occupancy_frac is 'The profiler''s estimate; 0 above 48 KiB of shared memory means unknown: see residency.';
 comment on column kernel.correlation is 'The number that its launch shares with it.';
 comment on column kernel.graph_node_id is 'Node of the CUDA graph it was replayed from; null outside graphs.';
 comment on column kernel.launch_id is 'The call that put it on the device; null where that call is not in the trace.';
@@ -304,6 +305,46 @@ comment on column quality.share_frac is 'Share it has: of device time for kernel
 comment on column quality.first_offset is 'Byte of the file at which it was first found; null where it is not known.';
 comment on column quality.message is 'What it means, in one sentence.';
 
+create table device_spec (trace_id bigint, name varchar, flops_per_s map(varchar, double), bytes_per_s double, cache_bytes bigint, status varchar, reason varchar, source varchar);
+comment on table device_spec is 'What the device of a trace can do at most, from what tracekit knows of GPUs or --device-spec; made when a run is opened.';
+comment on column device_spec.trace_id is 'Trace it belongs to.';
+comment on column device_spec.name is 'Name of the device whose peaks these are; null where none is known.';
+comment on column device_spec.flops_per_s is 'Dense peaks by number format as kernel.compute_dtype has it, accumulated in fp32; null for a format whose peak is not known.';
+comment on column device_spec.bytes_per_s is 'Peak bandwidth of its memory.';
+comment on column device_spec.cache_bytes is 'Last level of cache that the whole device shares.';
+comment on column device_spec.status is 'exact, estimated (a device without a name, a MIG slice) or not_derivable.';
+comment on column device_spec.reason is 'What it was found by, or why there is none.';
+comment on column device_spec.source is 'Who says so.';
+
+create table residency (trace_id bigint, block varchar, registers bigint, shared_memory_bytes bigint, threads bigint, resident_blocks bigint, limits varchar, block_frac double, status varchar, reason varchar);
+comment on table residency is 'How many blocks of such a launch a multiprocessor holds at once: a row for each block size, registers and shared memory of a trace; made when a run is opened.';
+comment on column residency.trace_id is 'Trace it belongs to.';
+comment on column residency.block is 'Threads of a block in x, y, z, JSON, as kernel.block.';
+comment on column residency.registers is 'Registers a thread, as kernel.registers.';
+comment on column residency.shared_memory_bytes is 'Shared memory a block, as kernel.shared_memory_bytes.';
+comment on column residency.threads is 'Threads of a block.';
+comment on column residency.resident_blocks is 'Blocks that a multiprocessor holds at once.';
+comment on column residency.limits is 'What keeps it from holding more: threads, blocks, registers, shared memory; several where they bind alike.';
+comment on column residency.block_frac is 'Share of a multiprocessor''s threads that one block has.';
+comment on column residency.status is 'estimated (clusters and carve-out are not in a trace) or not_derivable.';
+comment on column residency.reason is 'Why it is not derivable.';
+
+create table product (op_name varchar, input_dims varchar, input_types varchar, batch bigint, m bigint, n bigint, k bigint, dtype varchar, flops bigint, flops_status varchar, bytes bigint, bytes_status varchar, reason varchar);
+comment on table product is 'Matrix products (m, k) x (k, n), batch times, by the inputs of the ops that compute them; made when a run is opened.';
+comment on column product.op_name is 'Name of the op, as op.name.';
+comment on column product.input_dims is 'Shapes of its inputs, as op.input_dims.';
+comment on column product.input_types is 'Types of its inputs, as op.input_types.';
+comment on column product.batch is 'Products in one call.';
+comment on column product.m is 'Rows of the first factor; of a linear layer the tokens.';
+comment on column product.n is 'Columns of the second factor; of a linear layer its outputs.';
+comment on column product.k is 'Length of the sums; of a linear layer its inputs.';
+comment on column product.dtype is 'Number format of both factors; null where they differ.';
+comment on column product.flops is 'Floating-point operations of one call: 2 batch m n k.';
+comment on column product.flops_status is 'exact, estimated (an op that is not ATen''s) or not_derivable.';
+comment on column product.bytes is 'Bytes one call must move: factors, result and what is added, each once.';
+comment on column product.bytes_status is 'exact, estimated (type of the result, or a matrix to be added) or not_derivable.';
+comment on column product.reason is 'Why sizes are not derivable, or an estimate.';
+
 create view kernel_of_any_step as select * from kernel;
 comment on view kernel_of_any_step is 'kernel, whatever step its work was launched in and --steps selects: for what ran in a step''s window.';
 
@@ -401,3 +442,312 @@ comment on column work.role is 'What it does in the model.';
 comment on column work.role_confidence is 'certain, likely or inferred.';
 comment on column work.role_reason is 'What the role was decided by.';
 comment on column work.call_id is 'Attention call it belongs to.';
+
+create view gemm_call as
+with
+    inner_op as (
+        select o.op_id, o.parent_id, o.input_dims, o.input_types
+        from op as o
+        where o.name in (select op_name from product)
+    ),
+    outer_op as (
+        select parent_id as op_id from inner_op
+        union
+        select o.parent_id from inner_op as i join op as o on o.op_id = i.parent_id
+    ),
+    pieces as (
+        select w.*, k.compute_dtype, i.op_id is not null as is_op, i.input_dims, i.input_types
+        from work as w
+        left join kernel as k on w.source = 'device' and k.kernel_id = w.work_id
+        left join inner_op as i on i.op_id = w.op_id and w.op_id not in (select op_id from outer_op where op_id is not null)
+        where i.op_id is not null or regexp_matches(w.family, 'gemm|gemv')
+    ),
+    calls as (
+        select
+            trace_id,
+            case when is_op then op_id end as op_id,
+            case when not is_op then work_id end as work_id,
+            any_value(op_name) as op_name,
+            any_value(input_dims) as input_dims,
+            any_value(input_types) as input_types,
+            any_value(step_id) as step_id,
+            any_value(phase) as phase,
+            count(*) as pieces,
+            sum(dur_ns)::bigint as work_ns,
+            first(name order by dur_ns desc, name) as kernel,
+            first(compute_dtype order by dur_ns desc, compute_dtype) filter (where compute_dtype is not null) as compute_dtype
+        from pieces
+        group by all
+    )
+select
+    c.trace_id,
+    c.op_id,
+    c.work_id,
+    c.op_name,
+    c.step_id,
+    c.phase,
+    p.batch,
+    p.m,
+    p.n,
+    p.k,
+    coalesce(c.compute_dtype, p.dtype) as dtype,
+    case when c.compute_dtype is not null then 'kernel' when p.dtype is not null then 'inputs' end as dtype_source,
+    c.kernel,
+    c.pieces,
+    c.work_ns,
+    p.flops,
+    coalesce(p.flops_status, 'not_derivable') as flops_status,
+    p.bytes,
+    coalesce(p.bytes_status, 'not_derivable') as bytes_status,
+    case
+        when c.op_id is not null
+        then p.reason
+        when c.op_name is null
+        then 'no op asked for it in the trace'
+        else 'its op is no matrix product'
+    end as reason
+from calls as c
+left join
+    product as p
+    on p.op_name = c.op_name
+    and p.input_dims is not distinct from c.input_dims
+    and p.input_types is not distinct from c.input_types
+    and c.op_id is not null
+;
+
+comment on view gemm_call is 'Matrix products: one row an op with all work that it launched, copies and sets included; products that no such op asked for a row a kernel.';
+comment on column gemm_call.trace_id is 'Trace it belongs to.';
+comment on column gemm_call.op_id is 'The op; null where a kernel alone tells of it.';
+comment on column gemm_call.work_id is 'The work where no op tells of it; null where one does.';
+comment on column gemm_call.op_name is 'Name of the op.';
+comment on column gemm_call.step_id is 'Step it belongs to.';
+comment on column gemm_call.phase is 'forward, backward, recompute, optimizer or other.';
+comment on column gemm_call.batch is 'Products in the call.';
+comment on column gemm_call.m is 'Rows of the first factor.';
+comment on column gemm_call.n is 'Columns of the second factor.';
+comment on column gemm_call.k is 'Length of the sums.';
+comment on column gemm_call.dtype is 'Number format in which it multiplies.';
+comment on column gemm_call.dtype_source is 'What tells it: kernel (its name) or inputs (then fp32 may run as tf32).';
+comment on column gemm_call.kernel is 'Kernel of most of its time.';
+comment on column gemm_call.pieces is 'Pieces of work.';
+comment on column gemm_call.work_ns is 'Summed duration of its work.';
+comment on column gemm_call.flops is 'Floating-point operations: 2 batch m n k.';
+comment on column gemm_call.flops_status is 'exact, estimated or not_derivable.';
+comment on column gemm_call.bytes is 'Bytes that must move: factors, result and what is added, each once.';
+comment on column gemm_call.bytes_status is 'exact, estimated or not_derivable.';
+comment on column gemm_call.reason is 'Why sizes are not derivable, or an estimate.';
+
+create view roof_call as
+with
+    busy as (
+        select
+            kernel_id,
+            launch_id,
+            start_ns,
+            max(start_ns + dur_ns) over (
+                partition by trace_id, device
+                order by start_ns, kernel_id
+                rows between unbounded preceding and 1 preceding
+            ) as free_ns
+        from kernel_of_any_step
+    ),
+    starved as (
+        select b.kernel_id, b.start_ns - b.free_ns as idle_ns
+        from busy as b
+        join launch_of_any_step as l on l.launch_id = b.launch_id
+        where l.start_ns >= b.free_ns and b.start_ns > b.free_ns
+    ),
+    launched as (
+        select
+            k.kernel_id,
+            k.op_id,
+            k.call_id,
+            k.name,
+            k.dur_ns,
+            k.compute_dtype,
+            s.idle_ns,
+            list_product(try_cast(k.grid as bigint[])) as blocks
+        from kernel as k
+        left join starved as s on s.kernel_id = k.kernel_id
+    ),
+    of_op as (
+        select op_id, sum(idle_ns) as idle_ns, max(blocks) as blocks
+        from launched
+        where op_id is not null
+        group by op_id
+    ),
+    of_call as (
+        select
+            call_id,
+            sum(idle_ns) as idle_ns,
+            max(blocks) as blocks,
+            first(name order by dur_ns desc, name) as kernel,
+            first(compute_dtype order by dur_ns desc, compute_dtype)
+            filter (where compute_dtype is not null) as compute_dtype
+        from launched
+        where call_id is not null
+        group by call_id
+    ),
+    calls as (
+        select
+            'gemm' as kind,
+            g.trace_id,
+            g.op_name as name,
+            g.phase,
+            'B=' || g.batch || ' M=' || g.m || ' N=' || g.n || ' K=' || g.k as sizes,
+            g.m,
+            g.n,
+            g.k,
+            g.batch,
+            g.dtype,
+            g.dtype_source,
+            g.kernel,
+            g.pieces,
+            g.work_ns,
+            g.flops,
+            g.flops_status,
+            g.bytes,
+            g.bytes_status,
+            case when g.flops is not null then '2 B M N K' end as flop_count,
+            coalesce(o.idle_ns, l.idle_ns) as idle_ns,
+            coalesce(o.blocks, l.blocks) as blocks,
+            g.reason
+        from gemm_call as g
+        left join of_op as o on o.op_id = g.op_id
+        left join launched as l on l.kernel_id = g.work_id
+        union all by name
+        select
+            'attention' as kind,
+            a.trace_id,
+            concat_ws('/', a.implementation, a.backend) as name,
+            a.phase,
+            'B=' || a.b || ' H=' || a.hq || '/' || a.hkv || ' Q=' || a.nq || ' K=' || a.nk || ' D=' || a.d_qk
+            || case when a.d_v <> a.d_qk then '/' || a.d_v else '' end as sizes,
+            coalesce(c.compute_dtype, regexp_replace(a.dtype, '^float8_.*', 'float8')) as dtype,
+            case when c.compute_dtype is not null then 'kernel' when a.dtype is not null then 'inputs' end
+            as dtype_source,
+            c.kernel,
+            a.kernels as pieces,
+            case when t.has_device then a.device_ns else a.host_ns end as work_ns,
+            a.flops,
+            a.flops_status,
+            a.bytes,
+            a.bytes_status,
+            case
+                when a.flops is null
+                then null
+                when a.is_varlen
+                then 'packed'
+                when a."window" is not null
+                then 'window'
+                when a.is_causal
+                then 'causal'
+                else 'full'
+            end as flop_count,
+            c.idle_ns,
+            c.blocks,
+            null::varchar as reason
+        from attention_call as a
+        join trace as t on t.trace_id = a.trace_id
+        left join of_call as c on c.call_id = a.call_id
+    ),
+    timed as (
+        select
+            c.*,
+            s.flops_per_s[c.dtype] as peak_flops_per_s,
+            s.bytes_per_s as peak_bytes_per_s,
+            1e9 * c.flops / s.flops_per_s[c.dtype] as compute_ns,
+            1e9 * c.bytes / s.bytes_per_s as memory_ns,
+            t.sm_count,
+            s.cache_bytes,
+            s.reason as spec_reason
+        from calls as c
+        join trace as t on t.trace_id = c.trace_id
+        left join device_spec as s on s.trace_id = c.trace_id
+    )
+select
+    kind,
+    trace_id,
+    name,
+    phase,
+    sizes,
+    m,
+    n,
+    k,
+    batch,
+    dtype,
+    dtype_source,
+    kernel,
+    pieces,
+    work_ns,
+    idle_ns,
+    flops,
+    flops_status,
+    flop_count,
+    bytes,
+    bytes_status,
+    peak_flops_per_s,
+    peak_bytes_per_s,
+    compute_ns,
+    memory_ns,
+    case
+        when idle_ns > work_ns
+        then 'launch'
+        when compute_ns is null or memory_ns is null or coalesce(work_ns, 0) <= 0
+        then null
+        when greatest(compute_ns, memory_ns) < 0.25 * work_ns
+        then case when work_ns < 10000 * pieces or blocks < sm_count then 'latency' else 'neither' end
+        when compute_ns >= memory_ns
+        then 'compute'
+        else 'memory'
+    end as bound,
+    case
+        when compute_ns > work_ns
+        then 'operations above peak'
+        when memory_ns > work_ns and bytes <= cache_bytes
+        then 'bytes above bandwidth: they fit in the cache'
+        when memory_ns > work_ns
+        then 'bytes above bandwidth'
+    end as suspicion,
+    case
+        when flops is null
+        then coalesce(reason, 'the shapes of its inputs are not known')
+        when peak_bytes_per_s is null
+        then coalesce(spec_reason, 'the bandwidth is not known')
+        when dtype is null
+        then 'in which format it multiplies is not known'
+        when peak_flops_per_s is null
+        then 'no peak of ' || dtype || ' is known of this device'
+        else reason
+    end as reason
+from timed
+;
+
+comment on view roof_call is 'Matrix products and attention calls against what their device can do: a call a row. A product of a naive attention is in both kinds.';
+comment on column roof_call.kind is 'gemm or attention.';
+comment on column roof_call.trace_id is 'Trace it belongs to.';
+comment on column roof_call.name is 'Op of a product; implementation and backend of an attention.';
+comment on column roof_call.phase is 'forward, backward, recompute, optimizer or other.';
+comment on column roof_call.sizes is 'Sizes as text: B batch, M, N, K of products; B sequences, H query heads/key heads, Q queries, K keys, D head dim of attention.';
+comment on column roof_call.m is 'Of a product as gemm_call has it; null for attention, as n, k and batch.';
+comment on column roof_call.n is 'Of a product.';
+comment on column roof_call.k is 'Of a product.';
+comment on column roof_call.batch is 'Of a product.';
+comment on column roof_call.dtype is 'Number format in which it multiplies.';
+comment on column roof_call.dtype_source is 'What tells it: kernel (the name of its longest product) or inputs (then fp32 may run as tf32).';
+comment on column roof_call.kernel is 'Kernel of most of its time.';
+comment on column roof_call.pieces is 'Pieces of work.';
+comment on column roof_call.work_ns is 'Summed duration of its device work; host time where there is no device.';
+comment on column roof_call.idle_ns is 'Time that the device stood idle before its kernels because they were not launched yet; null where it did not.';
+comment on column roof_call.flops is 'Floating-point operations.';
+comment on column roof_call.flops_status is 'exact, estimated or not_derivable.';
+comment on column roof_call.flop_count is 'Which count: 2 B M N K; for attention the pairs of a causal mask, of a window, of packed sequences, or full (a dense mask does not lessen it).';
+comment on column roof_call.bytes is 'Bytes that must move at least.';
+comment on column roof_call.bytes_status is 'exact, estimated or not_derivable.';
+comment on column roof_call.peak_flops_per_s is 'Dense peak of its device in that format.';
+comment on column roof_call.peak_bytes_per_s is 'Peak bandwidth of its device''s memory.';
+comment on column roof_call.compute_ns is 'Time its operations take at that peak.';
+comment on column roof_call.memory_ns is 'Time its bytes take at that bandwidth.';
+comment on column roof_call.bound is 'What limits it: launch (the device waited for its launches longer than it worked), latency (the peaks would allow a quarter of the time, and its kernels take under 10 µs each or have fewer blocks than the device has multiprocessors), neither (the peaks would allow a quarter of the time, and it is not latency: more bytes than must move, as in an unfused attention, or other instructions), else the longer of compute_ns and memory_ns; null without peaks.';
+comment on column roof_call.suspicion is 'What can''t be: more than a peak; null where there is no such thing.';
+comment on column roof_call.reason is 'Why there are no rates or no peaks; null where there are.';

@@ -24,8 +24,10 @@ FRACTION = Unit("fraction of 1", ((0.01, "%"),))
 FLOPS = Unit("floating-point operations", ((1, "FLOP"), (1e6, "MFLOP"), (1e9, "GFLOP"), (1e12, "TFLOP")))
 BYTES_PER_SECOND = Unit("bytes per second", ((1, "B/s"), (1e6, "MB/s"), (1e9, "GB/s")))
 FLOPS_PER_SECOND = Unit("operations per second", ((1, "FLOP/s"), (1e9, "GFLOP/s"), (1e12, "TFLOP/s")))
+INTENSITY = Unit("operations per byte", ((1, "FLOP/B"),))
 
 _BY_SUFFIX = {
+    "_flops_per_byte": INTENSITY,
     "_bytes_per_s": BYTES_PER_SECOND,
     "_flops_per_s": FLOPS_PER_SECOND,
     "_ns": NANOSECONDS,

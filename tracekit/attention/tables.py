@@ -157,6 +157,7 @@ def trace_row(said: Recording, facts: Facts, **linked: Any) -> pl.DataFrame:
         "device_count": said.device_count,
         "sm_count": said.sm_count,
         "compute_capability": said.compute_capability,
+        "device_memory_bytes": said.device_memory_bytes,
         "torch_version": facts.torch_version or said.torch_version,
         **linked,
         "truncated": said.is_truncated,

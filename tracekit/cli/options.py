@@ -83,6 +83,7 @@ class Opening:
     steps: frozenset[int] = frozenset()
     ranks: frozenset[int] = frozenset()
     phases: tuple[str, ...] = ()
+    device_spec: str | None = None
 
 
 def _handed(command: Callable[..., Any], name: str, kind: type[Any]) -> Callable[..., Any]:
@@ -167,6 +168,17 @@ def selection(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         command = option(command)
     return command
+
+
+def device_spec(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --device-spec, to a command that has `limits`."""
+    return click.option(
+        "--device-spec",
+        metavar="FILE",
+        type=click.Path(dir_okay=False),
+        callback=named,
+        help="Peaks of the device, TOML: tflops = { bfloat16 = 989.5 }, gb_per_s = 3350.",
+    )(command)
 
 
 def limits(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -40,6 +40,7 @@ def opened(run: str, opening: Opening) -> Iterator[Run]:
             say=say,
             workers=workers(),
             settings=Settings(progress=progress),
+            device_spec=opening.device_spec,
         ) as found,
     ):
         yield found

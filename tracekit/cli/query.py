@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     metavar="QUESTION",
     help="Explain a question: parameters, columns, what it needs.",
 )
+@options.device_spec
 @options.selection
 @options.limits
 @options.output

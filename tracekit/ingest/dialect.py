@@ -71,6 +71,7 @@ def recording(cutter: Cutter, found: Counts, name: str, sha256: str) -> Recordin
         external_ids=external_ids(found.external_ids, found.repeated_ids),
         time_resolution_ns=_resolution(found),
         is_rewritten=_is_rewritten(cutter, found),
+        device_memory_bytes=_integer(device.get("totalGlobalMem")),
     )
 
 

@@ -105,6 +105,7 @@ class Recording:
     external_ids: Literal["op", "correlation", "none"] = "none"
     time_resolution_ns: int = 1
     is_rewritten: bool | None = None
+    device_memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,188 @@
+-- /// query
+-- summary = "Which matrix products take the time, by their sizes, and how well do they run?"
+-- requires = ["work.dur_ns"]
+--
+-- [params]
+-- top = { default = 30, doc = "Rows to return, 0 for all." }
+--
+-- [columns]
+-- m = "Rows of the first factor; of a linear layer the tokens. Null where shapes do not tell."
+-- n = "Columns of the second factor; of a linear layer its outputs."
+-- k = "Length of the sums; of a linear layer its inputs."
+-- batch = "Products in one call."
+-- dtype = """Number format in which it multiplies, by the kernel's name, else by the inputs; null
+-- where neither tells."""
+-- calls = "Calls: ops; kernels where no op tells of them."
+-- work_ns = """Summed duration of their device work, copies and sets included; host time where no
+-- device was recorded."""
+-- share_frac = """work_ns over that of all work."""
+-- mean_ns = "work_ns of one call."
+-- call_flops = "Operations of one call: 2 batch m n k."
+-- flops_status = "exact, estimated or not_derivable."
+-- call_bytes = "Bytes of factors, result and what is added, each once."
+-- bytes_status = "exact, estimated or not_derivable."
+-- intensity_flops_per_byte = "call_flops over call_bytes."
+-- achieved_flops_per_s = "Operations over work_ns."
+-- achieved_bytes_per_s = "Bytes over work_ns: at least so much was moved."
+-- peak_flops_per_s = "Dense peak of the device in that format; null where it is not known."
+-- peak_frac = "achieved_flops_per_s over peak_flops_per_s."
+-- bandwidth_frac = "achieved_bytes_per_s over the bandwidth of the device's memory."
+-- roof_frac = """Time that the longer of both would take at its peak, over work_ns: 1 is as fast as
+-- the device can."""
+-- bound = """compute, memory, latency, launch or neither, by the rule in the notes; null without
+-- peaks."""
+-- suspicion = "What can't be: more than a peak; null where there is no such thing."
+-- reason = "Why there are no rates or no peaks, or what is estimated; null where nothing lacks."
+-- kernel = "Kernel of most of the time."
+--
+-- [[notes]]
+-- status = "info"
+-- text = "Peaks: {0}."
+-- sql = '''
+-- select string_agg(line, '; ' order by line)
+-- from (
+-- select distinct
+-- s.name || ', ' || s.reason || ', ' || (s.bytes_per_s / 1e9)::bigint || ' GB/s, TFLOP/s ' ||
+-- list_aggregate(list_transform(list_sort(map_keys(s.flops_per_s)),
+-- lambda f: f || ' ' || round(s.flops_per_s[f] / 1e12, 1)), 'string_agg', ', ')
+-- || ' dense (' || s.source || ')' as line
+-- from device_spec as s
+-- where s.name is not null
+-- )
+-- '''
+--
+-- [[notes]]
+-- status = "not_derivable"
+-- text = """Peaks: {0}. Rates are there, shares of peak and most bounds are not; --device-spec FILE
+-- gives peaks."""
+-- sql = '''
+-- select string_agg(distinct s.reason, '; ' order by s.reason)
+-- from device_spec as s join trace as t using (trace_id)
+-- where s.name is null and t.has_device
+-- '''
+--
+-- [[notes]]
+-- status = "not_derivable"
+-- text = """No device was recorded: rates are those of the CPU, host time over its ops, and no peak
+-- of it is known."""
+-- sql = "select 1 from trace having not bool_or(has_device)"
+--
+-- [[notes]]
+-- status = "warning"
+-- text = """{0} calls do more than the device can. Bytes above bandwidth that fit in the cache come
+-- from it; anything else is a wrong peak, size or time: see suspicion."""
+-- sql = '''
+-- select count(*) from roof_call where suspicion is not null and kind = 'gemm' having count(*) > 0
+-- '''
+--
+-- [[notes]]
+-- status = "info"
+-- text = """Bound: launch, the device waited for the calls' launches longer than it then worked; if
+-- the peaks would allow a quarter of the time or less, latency (kernels take under 10 µs each or
+-- have fewer blocks than there are multiprocessors) or neither (more bytes than must move, as an
+-- unfused attention has, or other instructions, such as softmax's); else compute or memory,
+-- whichever takes longer at its peak. Of calls that differ, that of most of the time."""
+-- sql = "select 1 from roof_call where bound is not null and kind = 'gemm' limit 1"
+--
+-- [[notes]]
+-- status = "not_derivable"
+-- text = """{0:.1f} % of the time of products has no sizes: {1}. Rates leave it out."""
+-- sql = '''
+-- select
+-- 100.0 * sum(work_ns) filter (where flops is null) / nullif(sum(work_ns), 0) as share,
+-- string_agg(distinct reason, '; ' order by reason) filter (where flops is null)
+-- from gemm_call
+-- having share > 0
+-- '''
+--
+-- [[notes]]
+-- status = "info"
+-- text = "{0} rows in all; -p top=0 shows every one."
+-- sql = '''
+-- select count(*) as n
+-- from (select distinct m, n, k, batch, dtype from gemm_call)
+-- having $top > 0 and n > $top
+-- '''
+-- ///
+with
+    calls as materialized(select * from roof_call where kind = 'gemm'),
+    signatures as (
+        select
+            m,
+            n,
+            k,
+            batch,
+            dtype,
+            count(*) as calls,
+            sum(work_ns)::bigint as work_ns,
+            avg(work_ns) as mean_ns,
+            max(flops) as call_flops,
+            max(flops_status) as flops_status,
+            max(bytes) as call_bytes,
+            max(bytes_status) as bytes_status,
+            sum(flops) as flops,
+            sum(bytes) as bytes,
+            max(peak_flops_per_s) as peak_flops_per_s,
+            sum(compute_ns) as compute_ns,
+            sum(memory_ns) as memory_ns,
+            first(kernel order by work_ns desc, kernel) as kernel,
+            string_agg(distinct suspicion, '; ' order by suspicion) as suspicion,
+            string_agg(distinct reason, '; ' order by reason) as reason
+        from calls
+        group by all
+    ),
+    by_bound as (
+        select m, n, k, batch, dtype, bound, sum(work_ns) as bound_ns
+        from calls
+        where bound is not null
+        group by all
+    ),
+    main_bound as (
+        select m, n, k, batch, dtype, first(bound order by bound_ns desc, bound) as bound
+        from by_bound
+        group by all
+    )
+select
+    s.m,
+    s.n,
+    s.k,
+    s.batch,
+    s.dtype,
+    s.calls,
+    s.work_ns,
+    s.work_ns / nullif((select sum(dur_ns) from work), 0) as share_frac,
+    s.mean_ns,
+    s.call_flops,
+    s.flops_status,
+    s.call_bytes,
+    s.bytes_status,
+    s.flops / nullif(s.bytes, 0) as intensity_flops_per_byte,
+    1e9 * s.flops / nullif(s.work_ns, 0) as achieved_flops_per_s,
+    1e9 * s.bytes / nullif(s.work_ns, 0) as achieved_bytes_per_s,
+    s.peak_flops_per_s,
+    s.compute_ns / nullif(s.work_ns, 0) as peak_frac,
+    s.memory_ns / nullif(s.work_ns, 0) as bandwidth_frac,
+    case
+        when s.compute_ns is not null and s.memory_ns is not null
+        then greatest(s.compute_ns, s.memory_ns) / nullif(s.work_ns, 0)
+    end as roof_frac,
+    b.bound,
+    s.suspicion,
+    s.reason,
+    s.kernel
+from signatures as s
+left join
+    main_bound as b
+    on b.m is not distinct from s.m
+    and b.n is not distinct from s.n
+    and b.k is not distinct from s.k
+    and b.batch is not distinct from s.batch
+    and b.dtype is not distinct from s.dtype
+order by
+    s.work_ns desc nulls last,
+    s.m nulls last,
+    s.n nulls last,
+    s.k nulls last,
+    s.batch nulls last,
+    s.dtype nulls last
+limit case when $top > 0 then $top else 9223372036854775807 end
