@@ -436,6 +436,7 @@ def test_decode_is_one_query_a_sequence() -> None:
         sdpa(BHSD, [3, H, N, D]),  # batches that differ
         sdpa(BHSD, BHSD, [B, H, N + 1, D]),  # keys without values
         sdpa(BHSD, [N, D]),
+        sdpa([B, H, -N, D]),  # no size at all
         call("aten::scaled_dot_product_attention", [BHSD] * 30),  # more inputs than any release has
         op("aten::scaled_dot_product_attention", 0, 5, Input_Dims="[[1", Input_type=7, Concrete_Inputs={}),
         sdpa([2**40, 2**40, 2**40, 8]),  # counts beyond 64 bits
