@@ -29,12 +29,13 @@
 -- share_frac = "total_ns over that of all attention calls."
 -- mean_ns = "Time a call."
 -- kernels = "Pieces of device work of all of them."
--- launches = "Launches of all of them."
+-- launches = "Launches of all of them; a graph's counts for each of its calls."
 -- call_flops = "Floating-point operations a call, on the pairs that pairs_counted names."
 -- flops_status = "exact, estimated (an upper bound) or not_derivable."
 -- pairs_counted = """Which query-key pairs the FLOPs count: full, causal, window, or at most (a
 -- bound: packed lengths or the content of a mask are not recorded)."""
--- call_bytes = "Bytes a call must move at least: inputs read once, outputs written once."
+-- call_bytes = """Bytes a call must move at least: inputs read once, outputs written once; the
+-- scores that naive attention writes and reads do not count."""
 -- bytes_status = "exact, estimated or not_derivable."
 -- achieved_flops_per_s = "FLOPs over time, of the calls for which both are known."
 -- achieved_bytes_per_s = "Bytes over time, of the calls for which both are known."
@@ -74,6 +75,16 @@
 -- select count(*) filter (where flops is null) as unknown, count(*)
 -- from attention_call
 -- having unknown > 0
+-- '''
+--
+-- [[notes]]
+-- status = "estimated"
+-- text = """{0:,} of {1:,} calls are told by their kernels alone, as in graphs: how kernels fall
+-- into calls is read from names and order."""
+-- sql = '''
+-- select count(*) filter (where source = 'kernel') as alone, count(*)
+-- from attention_call
+-- having alone > 0
 -- '''
 --
 -- [[notes]]

@@ -188,7 +188,7 @@ comment on column attention_call.tokens_q is 'Query tokens over all sequences.';
 comment on column attention_call.tokens_k is 'Key tokens over all sequences; null where they lie in a cache.';
 comment on column attention_call.start_ns is 'Start of its first op, else of its first kernel.';
 comment on column attention_call.kernels is 'Pieces of device work.';
-comment on column attention_call.launches is 'Launches.';
+comment on column attention_call.launches is 'Launches; that of a graph counts for each of its calls.';
 comment on column attention_call.device_ns is 'Summed duration of its device work; null where it has none.';
 comment on column attention_call.host_ns is 'Host time of its outermost ops; null where there are none.';
 comment on column attention_call.pairs is 'Query-key pairs that no mask of known shape hides, over all sequences, one head; where estimated an upper bound.';

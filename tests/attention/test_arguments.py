@@ -8,8 +8,12 @@ import sys
 from importlib.util import find_spec
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tracekit.attention.arguments import Argument, arguments, size_of
+from tracekit.attention.calls_counted import counted
+from tracekit.attention.calls_read import Row, read_op
 from tracekit.attention.knowledge import load
 
 SDPA = "aten::scaled_dot_product_attention"
@@ -106,3 +110,27 @@ def test_orders_are_those_of_pytorch() -> None:
             assert schema in fitting, name
             checked += 1
     assert checked >= 20
+
+
+CELLS = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.sampled_from(["", "Scalar", "float", "[1", "0.", "nan", "True"]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=2), inner, max_size=2),
+    max_leaves=8,
+)
+COLUMN = (
+    st.none() | st.text(max_size=5) | st.lists(CELLS, min_size=6, max_size=8).map(json.dumps) | CELLS.map(json.dumps)
+)
+
+
+@given(COLUMN, COLUMN, COLUMN, COLUMN)
+def test_no_text_is_too_odd_to_be_read(
+    dims: str | None, types: str | None, strides: str | None, concrete: str | None
+) -> None:
+    for one in (arguments(SDPA, dims, types, strides, concrete) or {}).values():
+        assert one.shape is None or all(isinstance(size, int) for size in one.shape)
+    row = Row(SDPA, dims, types, strides, concrete)
+    assert counted(read_op(row)).pairs_status in {"exact", "estimated", "not_derivable"}

@@ -229,6 +229,26 @@ def test_packed_sequences_have_bounds() -> None:
     assert one(flash_attn_3(160, 4, 40))["pairs_status"] == "exact"  # all are as long as the longest
 
 
+def test_packed_sequences_of_the_efficient_kernel_have_a_dim_of_one_before_them() -> None:
+    dims: list[Any] = [[1, 100, H, D]] * 3 + [[], [5], [5]] + [[]] * 8
+    concrete = ["", "", "", "", "", "", "40", "40", "0.", "1", "False", "", "", ""]
+    row = one(call("aten::_efficient_attention_forward", dims, HALF, concrete))
+    assert told(row, "backend", "b", "nq", "tokens_q", "tokens_k", "is_causal") == ("efficient", 4, 40, 100, 100, True)
+    assert told(row, "pairs", "bytes") == (2 * 820 + 210, 4 * 100 * H * D * 2)
+
+
+def test_a_window_that_ends_at_its_own_key_is_a_causal_mask() -> None:
+    dims: list[Any] = [[100, H, D]] * 3 + [[5], [5]] + [[]] * 6
+    concrete = ["", "", "", "", "", "40", "40", "False", "", "[-1, 0]", "False"]
+    row = one(call("torch_attn::_varlen_attn", dims, HALF, concrete))
+    assert told(row, "implementation", "is_causal", "mask_kind", "pairs") == (
+        "varlen_attn",
+        True,
+        "causal",
+        2 * 820 + 210,
+    )
+
+
 def test_true_lengths_make_packed_sequences_exact() -> None:
     facts = {"facts_version": 1, "steps": [{"number": 1, "lengths": [40, 30, 20, 10], "padded_length": 40}]}
     row = one(recorded_step(1, 0, 100), flash_attn_3(100, 4, 40, at=10), facts=facts)
@@ -416,6 +436,7 @@ def test_decode_is_one_query_a_sequence() -> None:
         sdpa(BHSD, [3, H, N, D]),  # batches that differ
         sdpa(BHSD, BHSD, [B, H, N + 1, D]),  # keys without values
         sdpa(BHSD, [N, D]),
+        sdpa([B, H, -N, D]),  # no size at all
         call("aten::scaled_dot_product_attention", [BHSD] * 30),  # more inputs than any release has
         op("aten::scaled_dot_product_attention", 0, 5, Input_Dims="[[1", Input_type=7, Concrete_Inputs={}),
         sdpa([2**40, 2**40, 2**40, 8]),  # counts beyond 64 bits

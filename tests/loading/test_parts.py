@@ -199,6 +199,22 @@ def test_a_trace_without_a_quiet_moment_is_cut_all_the_same_and_says_what_that_c
             assert_frame_equal(rows.select(without).sort(flat), expected.sort(flat))
 
 
+@pytest.mark.usefixtures("_finely")
+def test_an_attention_call_that_is_cut_is_one_call_of_the_part_it_begins_in(tmp_path: Path) -> None:
+    rows: list[Event | list[Event]] = [op("aten::scaled_dot_product_attention", 0, 4000)]
+    rows += [work("gemm", 50 * number + 20, 5, number + 1, op_name="aten::bmm") for number in range(60)]
+    rows.append(op("aten::scaled_dot_product_attention", 5000, 10))
+    files = in_parts(document(*rows), tmp_path / "parts", 12)
+    assert len(files["op"]) > 3
+    found = joined(files)
+    assert_sound(found)
+    calls = found["attention_call"].sort("start_ns")
+    assert calls["start_ns"].to_list() == [0, 5_000_000]
+    owned = found["kernel"].filter(pl.col("call_id").is_not_null())
+    assert owned["call_id"].unique().to_list() == calls["call_id"].to_list()[:1]
+    assert calls["kernels"].to_list() == [owned.height, 0]
+
+
 @pytest.mark.parametrize("name", REAL)
 def test_a_real_trace_is_the_same_however_it_is_cut(name: str, traces: Path, tmp_path: Path) -> None:
     rows, least = REAL[name]

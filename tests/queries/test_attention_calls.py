@@ -104,3 +104,10 @@ def test_steps_and_phases_select_calls() -> None:
 def test_shares_sum_to_one() -> None:
     table = ask("attention_calls", sdpa(0, 1, 30), sdpa(100, 2, 10, causal=True), flash_attn(200, 3))
     assert table.frame["share_frac"].sum() == pytest.approx(1)
+
+
+def test_calls_that_kernels_alone_tell_of_say_so() -> None:
+    graph = [launch(0, 1, name="cudaGraphLaunch"), *(kernel(FLASH, 20 * at, 5, 1) for at in range(1, 4))]
+    table = ask("attention_calls", *graph, *(kernel("ampere_sgemm", 20 * at + 10, 5, 1) for at in range(1, 4)))
+    assert table.frame.select("implementation", "backend", "calls", "kernels").rows() == [("sdpa", "flash", 3, 3)]
+    assert "estimated: 3 of 3 calls are told by their kernels alone" in notes(table)

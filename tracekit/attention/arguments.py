@@ -80,7 +80,7 @@ def _input(shape: object, kind: object, steps: object, value: object) -> Argumen
 
 
 def _sizes(shape: object) -> tuple[int, ...] | None:
-    if not isinstance(shape, list) or not all(isinstance(size, int) for size in shape):
+    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
         return None
     return tuple(shape)
 

@@ -234,7 +234,7 @@ def _packed(named: Mapping[str, Argument], q: Shape, k: Shape, v: Shape, rule: R
     hq, hkv = q[-2], k[-2]
     if q[-1] != k[-1] or k[-2] != v[-2] or hkv <= 0 or hq % hkv:
         return Sizes()
-    in_cache = rule.layout == "paged" or bool(pages) or len(k) != 3
+    in_cache = rule.layout == "paged" or bool(pages) or len(k) > len(q)
     hides = in_cache or bool(used)
     tokens = prod(q[:-2])
     nq, nk = (_whole(_meant(named, *means[name]).value) for name in ("max_q", "max_k"))
@@ -265,6 +265,8 @@ def _mask(named: Mapping[str, Argument], rule: Rule) -> Mask:
     left, right = _window(named)
     if causal:
         right = 0
+    elif right == 0:  # a window that ends at the query's own key
+        causal = True
     kind = _kind(dense, causal=causal, is_windowed=left is not None or right is not None)
     return Mask(kind, causal, alignment if causal else None, left, right, _mask_bytes(dense))
 
