@@ -73,6 +73,9 @@ def joined(files: dict[str, list[pl.DataFrame]]) -> Tables:
     return {name: pl.concat(parts) for name, parts in files.items()}
 
 
+ROLES = ("role", "role_confidence", "role_reason")
+
+
 def references(table: str, rows: pl.DataFrame) -> dict[str, str]:
     """Return which columns of a table point to which table."""
     own = IDS.get(table)
@@ -91,7 +94,9 @@ def resolved(tables: Tables) -> Tables:
     }
     known = {name: rows.rename({rows.columns[1]: "shown"}) for name, rows in known.items()}
     found = {}
-    for table, rows in tables.items():
+    # Without an op, the role of device work rests on the work around it, of which a part has less than the whole.
+    roles = [pl.when(pl.col("op_id").is_not_null()).then(pl.col(name)).alias(name) for name in ROLES]
+    for table, rows in (tables | {"kernel": tables["kernel"].with_columns(roles)}).items():
         for column, other in references(table, rows).items():
             by_id = known[other].rename({"id": column, "shown": f"{column} shown"})
             rows = rows.join(by_id, on=column, how="left").drop(column)

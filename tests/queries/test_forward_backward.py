@@ -141,7 +141,8 @@ def test_classes_of_a_real_trace_have_the_work_launched_inside_them(name: str, t
 def test_what_the_autograd_engine_of_a_real_trace_launched_is_backward_or_recomputed(name: str, traces: Path) -> None:
     path = traces / name
     raw = independent.read(path.read_bytes())
-    engine = [row for row in independent.complete(raw, independent.OPS) if row["name"].startswith("autograd::engine::")]
+    own = ("autograd::engine::", "torch.distributed.ddp.reducer::copy_bucket_to_grad")
+    engine = [row for row in independent.complete(raw, independent.OPS) if row["name"].startswith(own)]
     nests = {thread: independent.Nest(spans) for thread, spans in independent.by_thread(engine).items()}
     calls = independent.launched_by(raw)
     ops = {(work.correlation, work.start) for work, _ in independent.ops_of_work(raw, independent.device_work(raw))}
