@@ -120,14 +120,20 @@ with
             max(bytes_status) as bytes_status,
             sum(flops) as flops,
             sum(bytes) as bytes,
-            max(peak_flops_per_s) as peak_flops_per_s,
-            sum(compute_ns) as compute_ns,
-            sum(memory_ns) as memory_ns,
+            peak_flops_per_s,
+            peak_bytes_per_s,
             first(kernel order by work_ns desc, kernel) as kernel,
             string_agg(distinct suspicion, '; ' order by suspicion) as suspicion,
             string_agg(distinct reason, '; ' order by reason) as reason
         from calls
         group by all
+    ),
+    held as (
+        select
+            *,
+            1e9 * flops / peak_flops_per_s as compute_ns,
+            1e9 * bytes / peak_bytes_per_s as memory_ns
+        from signatures
     ),
     by_bound as (
         select kind, name, phase, sizes, flop_count, dtype, bound, sum(work_ns) as bound_ns
@@ -176,7 +182,7 @@ select
     s.suspicion,
     s.reason,
     s.kernel
-from signatures as s
+from held as s
 left join
     main_bound as b
     on b.kind is not distinct from s.kind
@@ -192,5 +198,7 @@ order by
     s.phase nulls last,
     s.sizes nulls last,
     s.flop_count nulls last,
-    s.dtype nulls last
+    s.dtype nulls last,
+    s.peak_flops_per_s nulls last,
+    s.peak_bytes_per_s nulls last
 limit case when $top > 0 then $top else 9223372036854775807 end

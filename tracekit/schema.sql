@@ -568,7 +568,7 @@ with
         left join starved as s on s.kernel_id = k.kernel_id
     ),
     of_op as (
-        select op_id, sum(idle_ns) as idle_ns, max(blocks) as blocks
+        select op_id, sum(idle_ns)::bigint as idle_ns, max(blocks) as blocks
         from launched
         where op_id is not null
         group by op_id
@@ -576,7 +576,7 @@ with
     of_call as (
         select
             call_id,
-            sum(idle_ns) as idle_ns,
+            sum(idle_ns)::bigint as idle_ns,
             max(blocks) as blocks,
             first(name order by dur_ns desc, name) as kernel,
             first(compute_dtype order by dur_ns desc, compute_dtype)
