@@ -34,7 +34,8 @@
 -- the device can."""
 -- bound = """compute, memory, latency, launch or neither, by the rule in the notes; null without
 -- peaks."""
--- suspicion = "What can't be: more than a peak; null where there is no such thing."
+-- suspicion = """What can't be, shown first: more than a peak, by a wrong size, time or peak; null
+-- where there is no such thing. Bytes that fit in the cache may come from it."""
 -- reason = "Why there are no rates or no peaks, or what is estimated; null where nothing lacks."
 -- kernel = "Kernel of most of the time."
 --
@@ -71,21 +72,13 @@
 -- sql = "select 1 from trace having not bool_or(has_device)"
 --
 -- [[notes]]
--- status = "warning"
--- text = """{0} calls do more than the device can. Bytes above bandwidth that fit in the cache come
--- from it; anything else is a wrong peak, size or time: see suspicion."""
--- sql = '''
--- select count(*) from roof_call where suspicion is not null having count(*) > 0
--- '''
---
--- [[notes]]
 -- status = "info"
 -- text = """Bound: launch, the device waited for the calls' launches longer than it then worked; if
 -- the peaks would allow a quarter of the time or less, latency (kernels take under 10 µs each or
 -- have fewer blocks than there are multiprocessors) or neither (more bytes than must move, as an
 -- unfused attention has, or other instructions, such as softmax's); else compute or memory,
 -- whichever takes longer at its peak. Of calls that differ, that of most of the time."""
--- sql = "select 1 from roof_call where bound is not null limit 1"
+-- sql = "select 1 from trace where has_device limit 1"
 --
 -- [[notes]]
 -- status = "not_derivable"
@@ -192,6 +185,7 @@ left join
     and b.flop_count is not distinct from s.flop_count
     and b.dtype is not distinct from s.dtype
 order by
+    s.suspicion is null,
     s.work_ns desc nulls last,
     s.kind nulls last,
     s.name nulls last,

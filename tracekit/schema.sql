@@ -442,7 +442,7 @@ comment on column work.call_id is 'Attention call it belongs to.';
 
 create view gemm_call as
 with
-    inner_op as (
+    inner_op as materialized(
         select o.op_id, o.parent_id, o.input_dims, o.input_types
         from op as o
         where o.name in (select op_name from product)
@@ -554,7 +554,7 @@ with
         join launch_of_any_step as l on l.launch_id = b.launch_id
         where l.start_ns >= b.free_ns and b.start_ns > b.free_ns
     ),
-    launched as (
+    launched as materialized(
         select
             k.kernel_id,
             k.op_id,
