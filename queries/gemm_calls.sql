@@ -31,7 +31,8 @@
 -- the device can."""
 -- bound = """compute, memory, latency, launch or neither, by the rule in the notes; null without
 -- peaks."""
--- suspicion = "What can't be: more than a peak; null where there is no such thing."
+-- suspicion = """What can't be, shown first: more than a peak, by a wrong size, time or peak; null
+-- where there is no such thing. Bytes that fit in the cache may come from it."""
 -- reason = "Why there are no rates or no peaks, or what is estimated; null where nothing lacks."
 -- kernel = "Kernel of most of the time."
 --
@@ -68,21 +69,13 @@
 -- sql = "select 1 from trace having not bool_or(has_device)"
 --
 -- [[notes]]
--- status = "warning"
--- text = """{0} calls do more than the device can. Bytes above bandwidth that fit in the cache come
--- from it; anything else is a wrong peak, size or time: see suspicion."""
--- sql = '''
--- select count(*) from roof_call where suspicion is not null and kind = 'gemm' having count(*) > 0
--- '''
---
--- [[notes]]
 -- status = "info"
 -- text = """Bound: launch, the device waited for the calls' launches longer than it then worked; if
 -- the peaks would allow a quarter of the time or less, latency (kernels take under 10 µs each or
 -- have fewer blocks than there are multiprocessors) or neither (more bytes than must move, as an
 -- unfused attention has, or other instructions, such as softmax's); else compute or memory,
 -- whichever takes longer at its peak. Of calls that differ, that of most of the time."""
--- sql = "select 1 from roof_call where bound is not null and kind = 'gemm' limit 1"
+-- sql = "select 1 from trace where has_device limit 1"
 --
 -- [[notes]]
 -- status = "not_derivable"
@@ -122,14 +115,20 @@ with
             max(bytes_status) as bytes_status,
             sum(flops) as flops,
             sum(bytes) as bytes,
-            max(peak_flops_per_s) as peak_flops_per_s,
-            sum(compute_ns) as compute_ns,
-            sum(memory_ns) as memory_ns,
+            peak_flops_per_s,
+            peak_bytes_per_s,
             first(kernel order by work_ns desc, kernel) as kernel,
             string_agg(distinct suspicion, '; ' order by suspicion) as suspicion,
             string_agg(distinct reason, '; ' order by reason) as reason
         from calls
         group by all
+    ),
+    held as (
+        select
+            *,
+            1e9 * flops / peak_flops_per_s as compute_ns,
+            1e9 * bytes / peak_bytes_per_s as memory_ns
+        from signatures
     ),
     by_bound as (
         select m, n, k, batch, dtype, bound, sum(work_ns) as bound_ns
@@ -170,7 +169,7 @@ select
     s.suspicion,
     s.reason,
     s.kernel
-from signatures as s
+from held as s
 left join
     main_bound as b
     on b.m is not distinct from s.m
@@ -179,10 +178,13 @@ left join
     and b.batch is not distinct from s.batch
     and b.dtype is not distinct from s.dtype
 order by
+    s.suspicion is null,
     s.work_ns desc nulls last,
     s.m nulls last,
     s.n nulls last,
     s.k nulls last,
     s.batch nulls last,
-    s.dtype nulls last
+    s.dtype nulls last,
+    s.peak_flops_per_s nulls last,
+    s.peak_bytes_per_s nulls last
 limit case when $top > 0 then $top else 9223372036854775807 end

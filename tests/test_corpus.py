@@ -36,6 +36,7 @@ POLARS = {
     "BOOLEAN": pl.Boolean(),
     "DOUBLE": pl.Float64(),
     "MAP(VARCHAR, VARCHAR)": pl.List(pl.Struct({"key": pl.String, "value": pl.String})),
+    "MAP(VARCHAR, DOUBLE)": pl.List(pl.Struct({"key": pl.String, "value": pl.Float64})),
 }
 DEVICES: dict[tuple[int | None, int | None], str] = {
     (0, -1): "cpu",

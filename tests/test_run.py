@@ -213,6 +213,10 @@ def test_questions_are_listed_with_what_this_run_lacks() -> None:
             ),
             ("collectives", "collectives: profile a process of torch.distributed while it communicates"),
             (
+                "head_occupancy",
+                "device activity: profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] on a GPU",
+            ),
+            (
                 "kernel_fusion",
                 "device activity: profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] on a GPU",
             ),

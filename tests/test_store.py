@@ -126,6 +126,7 @@ def test_scalar_and_holds_ask_for_one_value(store: Store) -> None:
 def test_a_run_without_tables_has_every_table_empty_and_typed() -> None:
     types = {"BIGINT": pl.Int64, "VARCHAR": pl.String, "BOOLEAN": pl.Boolean, "DOUBLE": pl.Float64}
     types |= {"BIGINT[]": pl.List(pl.Int64), "MAP(VARCHAR, VARCHAR)": pl.Map(pl.String, pl.String)}
+    types |= {"MAP(VARCHAR, DOUBLE)": pl.Map(pl.String, pl.Float64)}
     with Store({}) as opened:
         for relation in schema():
             frame = opened.ask(f"select * from {relation.name}")

@@ -445,7 +445,7 @@ comment on column work.call_id is 'Attention call it belongs to.';
 
 create view gemm_call as
 with
-    inner_op as (
+    inner_op as materialized(
         select o.op_id, o.parent_id, o.input_dims, o.input_types
         from op as o
         where o.name in (select op_name from product)
@@ -557,7 +557,7 @@ with
         join launch_of_any_step as l on l.launch_id = b.launch_id
         where l.start_ns >= b.free_ns and b.start_ns > b.free_ns
     ),
-    launched as (
+    launched as materialized(
         select
             k.kernel_id,
             k.op_id,
@@ -571,7 +571,7 @@ with
         left join starved as s on s.kernel_id = k.kernel_id
     ),
     of_op as (
-        select op_id, sum(idle_ns) as idle_ns, max(blocks) as blocks
+        select op_id, sum(idle_ns)::bigint as idle_ns, max(blocks) as blocks
         from launched
         where op_id is not null
         group by op_id
@@ -579,7 +579,7 @@ with
     of_call as (
         select
             call_id,
-            sum(idle_ns) as idle_ns,
+            sum(idle_ns)::bigint as idle_ns,
             max(blocks) as blocks,
             first(name order by dur_ns desc, name) as kernel,
             first(compute_dtype order by dur_ns desc, compute_dtype)

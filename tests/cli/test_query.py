@@ -145,6 +145,21 @@ def test_a_description_names_parameters_and_columns(tracekit: Callable[..., Said
         assert word in said.out
 
 
+def test_a_file_of_peaks_is_used_instead_of_those_that_are_known(
+    tracekit: Callable[..., Said], trace: Path, folder: Path
+) -> None:
+    peaks = "select name, flops_per_s['bfloat16'] as flops_per_s, reason from device_spec"
+    path = folder / "mine.toml"
+    path.write_text("name = 'throttled'\ntflops = { bfloat16 = 600 }\n")
+    assert (
+        "throttled,600000000000000.0,given by --device-spec"
+        in tracekit("query", trace, peaks, "-f", "csv", "--device-spec", path).out
+    )
+    path.write_text("tflops = 600\n")
+    assert "holds no tflops" in tracekit("query", trace, peaks, "--device-spec", path).fault
+    assert "can't be read" in tracekit("query", trace, peaks, "--device-spec", folder / "none.toml").fault
+
+
 def test_a_selection_narrows_the_answer(tracekit: Callable[..., Said], trace: Path) -> None:
     total = "select sum(dur_ns)::bigint as total_ns from work"
     options: list[list[str]] = [
@@ -403,8 +418,16 @@ def test_names_may_hold_blanks_and_any_letters(tracekit: Callable[..., Said], fo
     )
 
 
-NOT_BY_HAND = {"collectives", "memory_hotspots", "module_tree", "padding_waste"}
-NOT_RECORDED = {"collectives", "launch_gaps", "unlinked_kernels", "kernel_fusion", "precision", "padding_waste"}
+NOT_BY_HAND = {"collectives", "head_occupancy", "memory_hotspots", "module_tree", "padding_waste"}
+NOT_RECORDED = {
+    "collectives",
+    "head_occupancy",
+    "launch_gaps",
+    "unlinked_kernels",
+    "kernel_fusion",
+    "precision",
+    "padding_waste",
+}
 
 
 @pytest.mark.parametrize("is_real", [False, True], ids=["by hand", "recorded"])

@@ -43,4 +43,6 @@ memory_sample,args_json,varchar,"Args without a column of their own, JSON."
 def test_an_unknown_table_is_a_fault_in_one_line(tracekit: Callable[..., Said]) -> None:
     fault = tracekit("schema", "kernels").fault
     assert fault.startswith("there is no table 'kernels': choose from trace, step, op, frame, module, launch, kernel, ")
-    assert fault.endswith("quality, kernel_of_any_step, launch_of_any_step, other_event_of_any_step, cpu_op, work")
+    assert fault.endswith(
+        "quality, device_spec, residency, product, kernel_of_any_step, launch_of_any_step, other_event_of_any_step, cpu_op, work, gemm_call, roof_call"
+    )

@@ -20,6 +20,7 @@ def recording(*events: Any, **top: Any) -> Recording:
 
 def test_a_trace_s_top_level_keys_describe_its_device_and_rank() -> None:
     device = {"id": 0, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9, "computeMinor": 0, "numSms": 132}
+    device |= {"totalGlobalMem": 85_018_279_936}
     said = recording(
         deviceProperties=[device, {**device, "id": 1}],
         distributedInfo={"backend": "nccl", "rank": 3, "world_size": 8},
@@ -45,6 +46,7 @@ def test_a_trace_s_top_level_keys_describe_its_device_and_rank() -> None:
         "external_ids": "none",
         "time_resolution_ns": 1000,
         "is_rewritten": True,
+        "device_memory_bytes": 85_018_279_936,
     }
 
 

@@ -22,8 +22,8 @@ QUERIES = FOLDER.parents[1] / "queries"
 NAMES = [name for name in catalog.names() if catalog.question(name).sql]
 RELATIONS = {relation.name: {column.name for column in relation.columns} for relation in schema()}
 COLUMNS = [column for relation in schema() for column in relation.columns]
-NUMBERED = {"rank", "step", "device", "stream", "layer", "depth", "count"}
-"""Whole numbers that name or count something by themselves; any other without a unit is a plural noun."""
+NUMBERED = {"rank", "step", "device", "stream", "layer", "depth", "count", "m", "n", "k", "batch"}
+"""Whole numbers that name, count or size something by themselves; any other without a unit is a plural noun."""
 SHAPE = {"b", "hq", "hkv", "nq", "nk", "d_qk", "d_v", "window"}
 """Sizes of an attention, as the field writes them."""
 
@@ -39,6 +39,7 @@ def everything() -> list[Event]:
         kernel("gemm", 40, 20, 1),
         step(2, 100, 100),
         kernel("mystery", 150, 10, 99),
+        kernel("void pytorch_flash::flash_fwd_kernel<int>(int)", 162, 5, 97, grid=[4, 1, 1], block=[128, 1, 1]),
         event("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 170, 10, pid=0, tid=7, args={"device": 0, "stream": 7}),
         kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 185, 10, 98, stream=20),
         _allocator(30, 512, 512),

@@ -56,7 +56,7 @@ def _column(column: Column, present: set[str]) -> str:
 def _filters(relation: Relation, selection: Selection) -> Iterator[str]:
     """Yield the conditions by which a table obeys the selection."""
     names = {column.name for column in relation.columns}
-    if selection.ranks:
+    if selection.ranks and "trace_id" in names:
         chosen = _numbers(selection.ranks)
         yield (f"r.rank in ({chosen})" if relation.name == "trace" else "r.trace_id in (select trace_id from trace)")
     if selection.steps:
