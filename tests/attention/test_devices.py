@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from itertools import pairwise
 from typing import TYPE_CHECKING
