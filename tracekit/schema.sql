@@ -711,7 +711,15 @@ select
     end as suspicion,
     case
         when flops is null
-        then coalesce(reason, 'the shapes of its inputs are not known')
+        then
+            coalesce(
+                reason,
+                case
+                    when sizes is null
+                    then 'the shapes of its inputs are not known'
+                    else 'its operations are not derivable'
+                end
+            )
         when peak_bytes_per_s is null
         then coalesce(spec_reason, 'the bandwidth is not known')
         when dtype is null

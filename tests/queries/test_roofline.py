@@ -25,7 +25,7 @@ CALL: dict[str, Any] = {
     "bytes": 4 * 16 * 16 * 559 * 64 * 2, "bytes_status": "exact",
 }  # fmt: skip
 
-KINDS = {"window": pl.Int64, "flops": pl.Int64, "bytes": pl.Int64, "dtype": pl.String}
+KINDS = {"hq": pl.Int64, "window": pl.Int64, "flops": pl.Int64, "bytes": pl.Int64, "dtype": pl.String}
 
 
 def called(known: dict[str, Any] = H100, **changed: Any) -> Run:
@@ -75,7 +75,8 @@ def test_the_count_that_a_rate_uses_is_said(changed: dict[str, Any], count: str 
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"flops": None, "bytes": None}, "the shapes of its inputs are not known"),
+        ({"flops": None, "bytes": None}, "its operations are not derivable"),
+        ({"flops": None, "bytes": None, "hq": None}, "the shapes of its inputs are not known"),
         ({"dtype": None}, "in which format it multiplies is not known"),
         ({"dtype": "float64"}, "no peak of float64 is known of this device"),
         ({"dtype": "float8_e4m3fn"}, None),
