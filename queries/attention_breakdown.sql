@@ -21,12 +21,33 @@
 --
 -- [[notes]]
 -- status = "exact"
--- text = "Attention takes {0:.1f} % of the time of all work: {1:.3f} ms."
+-- text = """Attention takes {0:.1f} % of the time of all work: {1:.3f} ms, as far as its roles are
+-- known."""
 -- sql = '''
 -- select
 -- 100.0 * sum(dur_ns) filter (where role like 'attention.%') / nullif(sum(dur_ns), 0),
 -- sum(dur_ns) filter (where role like 'attention.%') / 1e6
 -- from work
+-- '''
+--
+-- [[notes]]
+-- status = "estimated"
+-- text = "{0:.1f} % of the attention time has its role by inference only (role_confidence)."
+-- sql = '''
+-- select 100.0 * sum(dur_ns) filter (where role_confidence = 'inferred') / sum(dur_ns) as share
+-- from work
+-- where role like 'attention.%'
+-- having share > 0
+-- '''
+--
+-- [[notes]]
+-- status = "estimated"
+-- text = """The role of {0:.1f} % of the time is not known (other, unlinked), and attention may be
+-- in it: what is here is a lower bound."""
+-- sql = '''
+-- select 100.0 * sum(dur_ns) filter (where role in ('other', 'unlinked')) / sum(dur_ns) as share
+-- from work
+-- having share >= 5
 -- '''
 --
 -- [[notes]]

@@ -20,9 +20,9 @@
 -- device was recorded."""
 -- share_frac = """work_ns over that of all work: both kinds together may pass 1."""
 -- mean_ns = "work_ns of one call."
--- call_flops = "Operations of one call."
+-- call_flops = "Operations of one call, the mean where calls of one row differ (windows)."
 -- flops_status = "exact, estimated or not_derivable."
--- call_bytes = "Bytes that one call must move at least."
+-- call_bytes = "Bytes that one call must move at least, the mean."
 -- bytes_status = "exact, estimated or not_derivable."
 -- intensity_flops_per_byte = "call_flops over call_bytes."
 -- achieved_flops_per_s = "Operations over work_ns."
@@ -107,9 +107,9 @@ with
             count(*) as calls,
             sum(work_ns)::bigint as work_ns,
             avg(work_ns) as mean_ns,
-            max(flops) as call_flops,
+            round(avg(flops))::bigint as call_flops,
             max(flops_status) as flops_status,
-            max(bytes) as call_bytes,
+            round(avg(bytes))::bigint as call_bytes,
             max(bytes_status) as bytes_status,
             sum(flops) as flops,
             sum(bytes) as bytes,

@@ -50,7 +50,7 @@ def rows(*events: Event | list[Event], **params: Any) -> list[dict[str, Any]]:
 
 def test_calls_alike_are_one_kind_and_the_backend_that_ran_is_predicted() -> None:
     (ran, *_) = rows(call(0, 1, FLASH, query=GOOD), call(50, 2, FLASH, query=GOOD))
-    assert (ran["call"], ran["calls"], ran["device_ns"], ran["query"]) == (0, 2, 20_000, "2×4×128×64")
+    assert (ran["kind"], ran["calls"], ran["device_ns"], ran["query"]) == (0, 2, 20_000, "2×4×128×64")
     assert (ran["dtype"], ran["ran"], ran["backend"], ran["state"]) == ("bfloat16", "flash", "flash", "ran")
     assert "the rules predict" in ran["why"]
 
@@ -73,7 +73,7 @@ def test_kinds_with_most_time_come_first_and_top_cuts_them() -> None:
     assert rows(*events)[0]["query"] == "2×4×128×72"
     with run(*events, **A100) as opened:
         table = opened.query("backend_verdict", top=1)
-    assert set(table.frame["call"]) == {0}
+    assert set(table.frame["kind"]) == {0}
     assert "2 kinds of calls in all; -p top=0 judges every one." in notes(table)
 
 

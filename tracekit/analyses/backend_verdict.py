@@ -26,13 +26,13 @@ NAME = "backend_verdict"
 _DEVICES = {"cuda": "cuda", "rocm": "rocm", "xpu": "xpu", "mps": "mps"}
 _WRAPPER = "aten::scaled_dot_product_attention"
 _SCHEMA = {
-    "call": pl.Int64, "query": pl.String, "key": pl.String, "dtype": pl.String, "calls": pl.Int64,
+    "kind": pl.Int64, "query": pl.String, "key": pl.String, "dtype": pl.String, "calls": pl.Int64,
     "device_ns": pl.Int64, "ran": pl.String, "backend": pl.String, "state": pl.String, "certainty": pl.String,
     "why": pl.String, "remedy": pl.String,
 }  # fmt: skip
 _KINDS = """
     select
-        a.trace_id,
+        min(a.trace_id) as trace_id,
         o.name,
         o.input_dims,
         o.input_types,
@@ -47,8 +47,8 @@ _KINDS = """
     join op as o on o.op_id = a.op_id
     left join (select distinct forward_op_id from op where forward_op_id is not null) as b on b.forward_op_id = o.op_id
     where a.implementation = 'sdpa' and a.phase <> 'backward'
-    group by all
-    order by ns desc nulls last, calls desc, a.trace_id, o.name, o.input_dims, o.input_types, o.concrete_inputs
+    group by o.name, o.input_dims, o.input_types, o.input_strides, o.concrete_inputs, a.backend
+    order by ns desc nulls last, calls desc, o.name, o.input_dims, o.input_types, o.concrete_inputs
 """
 _SEEN = """
     select trace_id, name, coalesce(input_dims, '') as input_dims

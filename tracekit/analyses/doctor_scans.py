@@ -22,7 +22,7 @@ _STEPS = """
 _WORK = """
     select
         trace_id,
-        op_id is not null as has_op,
+        (op_id is not null or op_name is not null) as has_op, -- or named by a capture
         launch_id is not null as has_launch,
         sum(dur_ns)::double as ns,
         count(*) filter (where dur_ns > $longest_ns) as endless,
@@ -34,7 +34,7 @@ _KERNELS = """
     select
         trace_id,
         unlinked_cause as cause,
-        op_id is not null as has_op,
+        (op_id is not null or op_name is not null) as has_op, -- or named by a capture
         launch_id is not null as has_launch,
         count(*) as pieces,
         sum(dur_ns)::double as ns,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 DISTRIBUTION = "HolisticTraceAnalysis"
 NEEDS = ("the trace itself", DISTRIBUTION)
 """What its questions need beside the tables of a run."""
-_INSTALL = "pip install 'torch-tracekit[hta]'"
+_INSTALL = "pip install 'HolisticTraceAnalysis>=0.5' 'pandas<3'"
 _KEEP = "ask the raw trace, or a bundle loaded with --keep-raw"
 _NO_ROUNDING = "HTA_DISABLE_NS_ROUNDING"  # source: hta/configs/env_options.py
 _NO_ANNOTATION = "no annotation is called"

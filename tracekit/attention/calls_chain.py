@@ -96,15 +96,22 @@ def _mask(ops: pl.DataFrame, chain: Chain, sizes: Sizes) -> Mask:
     rules = load("calls")["chain"]
     scores = (sizes.batch_heads or 0, sizes.nq or 0, sizes.nk or 0)
     for name, inputs in _between(ops, chain):
+        if name in rules["additive"] and (bias := _bias(inputs, prod(scores))) is not None:
+            return Mask("additive", bytes=_bytes(bias))
         over = [one for one in inputs if one.shape and _lies_over(one.shape, sizes)]
         if not any(prod(one.shape or ()) == prod(scores) for one in over):
             continue
         if name in rules["boolean"] and (masks := [one for one in over if one.dtype == "bool"]):
             return Mask("boolean", bytes=_bytes(masks[0]))
-        if name in rules["additive"] and len(over) > 1:
-            mask = min(over, key=_elements)
-            return Mask("additive", bytes=_bytes(mask))
     return Mask("none", is_causal=False)
+
+
+def _bias(inputs: Sequence[Argument], scores: int) -> Argument | None:
+    """Return what is added to the scores, in whatever shape those are seen: relative positions come in five dims."""
+    tensors = [one for one in inputs if one.shape and prod(one.shape) > 1]
+    if len(tensors) < 2 or not any(prod(one.shape or ()) == scores for one in tensors):
+        return None
+    return min(tensors, key=_elements)
 
 
 def _lies_over(shape: Shape, sizes: Sizes) -> bool:

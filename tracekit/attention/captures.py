@@ -90,7 +90,10 @@ def _calls_of(work: list[tuple[str, str]], captures: Sequence[Capture]) -> Seque
     is the first captured. Without names only the order of kinds can be compared, and one capture alone may fit.
     """
     fitting = [found for capture in captures if (found := _in_order(work, capture.calls)) is not None]
-    if not fitting or (len(fitting) > 1 and len({tuple(call.role for call in found) for found in fitting}) > 1):
+    if not fitting or (
+        len(fitting) > 1
+        and len({tuple((call.role, call.op_name, call.module) for call in found) for found in fitting}) > 1
+    ):
         return None
     return fitting[0]
 
@@ -112,8 +115,9 @@ def _may_be(work: tuple[str, str], call: Call) -> bool:
     """Tell whether a piece of work can be that of a call which does not name it: an attention is one in both."""
     kind, name = work
     family = family_of(name)
-    known = family is not None and family.action == "attention"
-    return kind == call.kind and (not known or call.role.startswith("attention."))
+    is_attention = family is not None and family.action == "attention"
+    fits = call.role.startswith("attention.") if is_attention else family is None or call.role != "attention.core"
+    return kind == call.kind and fits
 
 
 def _key(kind: str, name: str) -> tuple[str, str]:

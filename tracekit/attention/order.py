@@ -20,8 +20,12 @@ if TYPE_CHECKING:
 
 _REACH = 96
 """A linear is at most so many units from its core: in eager mode relative positions alone take dozens."""
+_LOW_RANK = 8
+"""No projection and no feed-forward changes the width of rows so many times; adapters and gates change it more."""
 _INPUTS = 3
 """Queries, keys and values."""
+_UNTOLD = ""
+"""Stands for the role of a forward linear that nothing tells: its size is then no evidence."""
 _BETWEEN = 24
 """The linears of a feed-forward are at most so many units apart."""
 
@@ -111,7 +115,7 @@ class _Reader:
             if parts and (not taken or rows == width):
                 taken.append(place)
                 left, width = left - parts, rows
-            elif taken:
+            elif taken and not self._is_low_rank(place):
                 break
             if left <= 0:
                 break
@@ -122,7 +126,12 @@ class _Reader:
         product = self.products.get(place)
         if product is None or not core.has_sizes:
             return (0, None) if core.has_sizes and product is not None else (1, None)
-        return core.projected(product.n), product.k
+        return 0 if self._is_low_rank(place) else core.projected(product.n), product.k
+
+    def _is_low_rank(self, place: int) -> bool:
+        """Tell whether a linear is one of the two of an adapter (LoRA): it widens or narrows rows far too much."""
+        product = self.products.get(place)
+        return product is not None and _LOW_RANK * min(product.k, product.n) <= max(product.k, product.n)
 
     def _put_out(self, core: Core) -> Core:
         """Mark the linear after a core that projects its output, and what lies between; return what is known then."""
@@ -169,12 +178,14 @@ class _Reader:
 
     def _why_mlp(self, place: int) -> str:
         if place in self.products:
-            return "linears that widen the rows of an attention's block and narrow them again"
+            return "linears that take rows as wide as an attention's block to another width and back"
         return "a linear, an activation and a linear after an attention's output projection"
 
     def _narrows(self, first: int) -> int | None:
         """Return the linear that ends the feed-forward which a linear begins, or None if it begins none."""
         up = self.products.get(first)
+        if self._is_low_rank(first):
+            return None
         if (up.k not in self.hidden) if up is not None else not self._follows_attention(first):
             return None
         has_activation = False
@@ -236,19 +247,18 @@ class _Reader:
                 continue
             if is_after_backward:
                 fresh, is_after_backward = set(), False
-            role = unit.known or (self.found[place].role if place in self.found else None)
-            if role is not None:
-                roles = known.setdefault(product.sizes, set())
-                if product.sizes not in fresh:  # a new forward pass
-                    roles.clear()
-                    fresh.add(product.sizes)
-                roles.add(role)
+            role = unit.known or (self.found[place].role if place in self.found else _UNTOLD)
+            roles = known.setdefault(product.sizes, set())
+            if product.sizes not in fresh:  # a new forward pass
+                roles.clear()
+                fresh.add(product.sizes)
+            roles.add(role)
         self._fill_backward()
 
     def _mark_backward(self, place: int, roles: set[str]) -> None:
         role = next(iter(roles)) if len(roles) == 1 else self._by_place(place, roles)
-        if role is not None:
-            self._mark(place, role, f"backward: a product of the sizes of the forward pass's {role}")
+        if role not in {None, _UNTOLD}:
+            self._mark(place, role or "", f"backward: a product of the sizes of the forward pass's {role}")
 
     def _by_place(self, place: int, roles: set[str]) -> str | None:
         """Return which of the two linears of an attention it is: the output projection comes first in backward."""
@@ -295,6 +305,12 @@ class _Reader:
 
 
 @cache
+def is_backward_kernel(name: str) -> bool:
+    """Return whether a kernel's name says that it is of a backward pass."""
+    return re.search(load("order")["backward"]["pattern"], name) is not None
+
+
+@cache
 def is_sum_of_rows(name: str) -> bool:
     """Return whether an op of this name adds tensors and does nothing else."""
     return re.fullmatch(load("order")["sum"]["pattern"], name) is not None
@@ -305,4 +321,4 @@ def _narrow(up: Product | None, down: Product | None, *, has_activation: bool) -
     if up is None or down is None:
         return has_activation
     fits = down.n == up.k and up.n in {down.k, 2 * down.k}
-    return fits and (has_activation or down.k != up.k)
+    return fits and (has_activation or down.k > up.k)

@@ -14,7 +14,7 @@ import polars as pl
 
 from tracekit.attention.cores import Unit, chains_of
 from tracekit.attention.knowledge import family_of, meaning_of
-from tracekit.attention.order import Finding, is_sum_of_rows, read
+from tracekit.attention.order import Finding, is_backward_kernel, is_sum_of_rows, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -119,7 +119,7 @@ def found_in_kernels(kernels: pl.DataFrame, roles: Sequence[str]) -> dict[int, F
         return {}
     told: dict[int, Finding] = {}
     for rows in (*_replays(kernels), *_orphans(kernels)):
-        units = [_kernel_unit(row, names[row], actions[names[row]], roles[row]) for row in rows]
+        units = _passes([_kernel_unit(row, names[row], actions[names[row]], roles[row]) for row in rows])
         told.update({rows[place]: finding for place, finding in read(units).items()})
     return told
 
@@ -156,6 +156,17 @@ def _contexts(kernels: pl.DataFrame) -> dict[int, tuple[str | None, ...]]:
     return {row: tuple(names) for row, *names in rows.select("row", *around).iter_rows()}
 
 
+def _passes(units: list[Unit]) -> list[Unit]:
+    """Return units with all of a backward pass marked as such: what lies between two cores that are, and after them."""
+    found = []
+    is_backward = False
+    for unit in units:
+        if unit.action in _CORES:
+            is_backward = unit.is_backward
+        found.append(unit._replace(is_backward=is_backward or unit.is_backward))
+    return found
+
+
 def _replays(kernels: pl.DataFrame) -> list[list[int]]:
     """Return the kernels of each launch that has several, in order of start."""
     rows = kernels.with_row_index("row").filter(pl.col("launch_id").is_not_null()).sort("start_ns", "kernel_id")
@@ -174,4 +185,4 @@ def _orphans(kernels: pl.DataFrame) -> list[list[int]]:
 
 
 def _kernel_unit(row: int, name: str, action: str | None, role: str) -> Unit:
-    return Unit(row, name, action, None if role in UNSAID else role, (), "bwd" in name.lower())
+    return Unit(row, name, action, None if role in UNSAID else role, (), is_backward_kernel(name))

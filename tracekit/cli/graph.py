@@ -56,6 +56,8 @@ def graph(
     """
     if sum(one is not None for one in (module, op_id, call)) > 1:
         raise click.UsageError("give one of --module, --op and --call")
+    if nth and (op_id is not None or call is not None):
+        raise click.UsageError("--nth counts the calls of a module")
     if output is not None:
         check_file(output, force=force)
     chosen = format_name or (_SUFFIXES.get(Path(output).suffix, "mermaid") if output else "mermaid")

@@ -43,13 +43,19 @@ def captures_of(path: Path) -> list[Capture]:
 
 def put_names(loaded: TraceFiles, captures: Sequence[Capture]) -> None:
     """Give a loaded trace's replayed kernels what captures say of them; its files, ids and quality change."""
-    module_ids = _add_modules(loaded, captures)
+    first_free = loaded.ids["module"]
+    modules, module_ids = _modules(loaded, captures)
     replays = unmatched = 0
     for place, path in enumerate(loaded.tables.get("kernel", [])):
         done = named(taken_up(path), captures, module_ids)
         replays, unmatched = replays + done.replays, unmatched + done.unmatched
         loaded.tables["kernel"][place] = path.with_suffix(".named.parquet")
         set_down(done.kernels, loaded.tables["kernel"][place])
+    if replays:
+        loaded.tables["module"] = [loaded.folder / "module.captured.parquet"]
+        set_down(modules, loaded.tables["module"][0])
+    else:
+        loaded.ids["module"] = first_free
     rows = [_noticed(replays, unmatched)]
     loaded.quality = pl.concat(
         [loaded.quality, meaning.with_trace_id(meaning.quality(rows), loaded.row["trace_id"].item())]
@@ -70,8 +76,8 @@ def _noticed(replays: int, unmatched: int) -> Problem:
     return Problem("graph_capture_used", "info", replays, words)
 
 
-def _add_modules(loaded: TraceFiles, captures: Sequence[Capture]) -> dict[str, int]:
-    """Add the captures' modules to the trace's, and return the ids of all by path."""
+def _modules(loaded: TraceFiles, captures: Sequence[Capture]) -> tuple[pl.DataFrame, dict[str, int]]:
+    """Return the trace's modules with those of the captures, and the ids of all by path."""
     paths = loaded.tables.get("module", [])
     known = pl.concat([taken_up(path) for path in paths])
     ids: dict[str, int] = dict(known.select("path", "module_id").iter_rows())
@@ -85,9 +91,7 @@ def _add_modules(loaded: TraceFiles, captures: Sequence[Capture]) -> dict[str, i
             loaded.ids["module"] += 1
             parent = None if row["parent_id"] is None else ids[own[row["parent_id"]]]
             added.append(row | {"module_id": ids[row["path"]], "parent_id": parent})
-    if added:
-        rows = pl.DataFrame(added, schema_overrides=known.schema).with_columns(trace_id=loaded.row["trace_id"].item())
-        path = loaded.folder / "module.captured.parquet"
-        set_down(pl.concat([known, rows.select(pl.col(name).cast(kind) for name, kind in known.schema.items())]), path)
-        loaded.tables["module"] = [path]
-    return ids
+    if not added:
+        return known, ids
+    rows = pl.DataFrame(added, schema_overrides=known.schema).with_columns(trace_id=loaded.row["trace_id"].item())
+    return pl.concat([known, rows.select(pl.col(name).cast(kind) for name, kind in known.schema.items())]), ids
