@@ -59,11 +59,11 @@ def test_without_hta_it_says_how_to_install_it(name: str, trace: Path, monkeypat
     with tracekit.open(trace) as opened:
         row = opened.questions().frame.filter(question=name).row(0, named=True)
         assert not row["answerable"]
-        assert row["needs"] == "a-distribution-that-nobody-has: pip install 'torch-tracekit[hta]'"
+        assert row["needs"] == "a-distribution-that-nobody-has: pip install 'HolisticTraceAnalysis>=0.5' 'pandas<3'"
         with pytest.raises(TracekitError) as raised:
             opened.query(name)
     problem = f"{name} needs a-distribution-that-nobody-has, which is not installed"
-    assert str(raised.value) == f"{problem}: pip install 'torch-tracekit[hta]'"
+    assert str(raised.value) == f"{problem}: pip install 'HolisticTraceAnalysis>=0.5' 'pandas<3'"
 
 
 def test_a_run_of_tables_alone_lacks_the_trace() -> None:

@@ -293,3 +293,20 @@ def test_products_of_a_compiled_step_have_the_roles_that_their_weights_tell(trac
             wrong[role, tuple(sizes), phase] += 1
     assert not wrong
     assert right > 600
+
+
+def test_adapters_of_low_rank_beside_projections_are_none_and_hide_none() -> None:
+    narrow, wide = linear(4, 8 * WIDTH), linear(8 * WIDTH, 4)
+    big = [linear(8 * WIDTH, 8 * WIDTH) for _ in range(3)]
+    heads = (B, 8 * HEADS, S, DIM)
+    core = SDPA._replace(shapes=(heads,) * 3)
+    roles = told(NORM, big[0], narrow, wide, SUM, big[1], big[2], narrow, wide, SUM, core, linear(8 * WIDTH, 8 * WIDTH))
+    assert [roles[place] for place in (1, 5, 6, 11)] == [*["attention.qkv_proj"] * 3, "attention.out_proj"]
+    assert {roles[place] for place in (2, 3, 7, 8)} == {"attention.other"}
+
+
+def test_a_forward_linear_that_nothing_tells_makes_its_size_no_evidence() -> None:
+    head = linear(WIDTH)  # a head's square linear, of the size of the output projection
+    backward = [_backward(head), _backward(linear(WIDTH))]
+    forward = [linear(3 * WIDTH), SDPA, linear(WIDTH), NORM, head, unit("loss", known="loss")]
+    assert told(*forward, *backward)[len(forward) :] == [None, None]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _REACH = 96
 """A linear is at most so many units from its core: in eager mode relative positions alone take dozens."""
 _LOW_RANK = 8
-"""No projection and no feed-forward changes the width of rows so many times; adapters and gates change it more."""
+"""No projection and no feed-forward changes the width of rows more than so many times; adapters and gates do."""
 _INPUTS = 3
 """Queries, keys and values."""
 _UNTOLD = ""
@@ -131,7 +131,7 @@ class _Reader:
     def _is_low_rank(self, place: int) -> bool:
         """Tell whether a linear is one of the two of an adapter (LoRA): it widens or narrows rows far too much."""
         product = self.products.get(place)
-        return product is not None and _LOW_RANK * min(product.k, product.n) <= max(product.k, product.n)
+        return product is not None and _LOW_RANK * min(product.k, product.n) < max(product.k, product.n)
 
     def _put_out(self, core: Core) -> Core:
         """Mark the linear after a core that projects its output, and what lies between; return what is known then."""
