@@ -197,3 +197,8 @@ def test_a_selection_that_lacks_something_is_told_apart_from_a_run_that_does() -
         "kernel_attribution is not derivable from this run: it holds no work.dur_ns in the selected part"
     )
     assert raised.value.remedy.startswith("select more; where the whole run lacks it, it needs ops or device activity")
+
+
+def test_a_number_that_no_column_holds_is_refused() -> None:
+    with pytest.raises(TracekitError, match="parameter top: '99999999999999999999' is not a whole number"):
+        catalog.question("top_kernels").values({"top": "99999999999999999999"})

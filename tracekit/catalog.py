@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tracekit.store import Store
     from tracekit.table import Status
 
+_BIGINT = range(-(2**63), 2**63)
 _OPEN, _CLOSE = "-- /// query", "-- ///"
 
 
@@ -60,12 +61,15 @@ class Param:
             known = ", ".join(self.choices)
             raise TracekitError(f"parameter {self.name}: {unknown[0]!r} is none of {known}", "separate them by commas")
         try:
-            return type(self.default)(text)
+            value = type(self.default)(text)
+            if isinstance(value, int) and value not in _BIGINT:
+                raise ValueError(text)
         except ValueError as error:
             kind = "a whole number" if isinstance(self.default, int) else "a number"
             raise TracekitError(
                 f"parameter {self.name}: {text!r} is not {kind}", f"write -p {self.name}={self.default}"
             ) from error
+        return value
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,8 @@ def answer(store: Store, values: Mapping[str, Any]) -> tuple[pl.DataFrame, tuple
         notes.append(Note("info", f"{kinds.height} kinds of calls in all; -p top=0 judges every one."))
     if not kinds.height:
         notes.insert(0, Note("info", "No call of scaled_dot_product_attention is in the run, or in its selected part."))
-    return pl.DataFrame(rows, schema=_SCHEMA, orient="row"), tuple(notes)
+    frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
+    return frame.select(*headers()[NAME]["columns"]), tuple(notes)
 
 
 def _environments(store: Store) -> dict[int, dict[str, Any]]:
