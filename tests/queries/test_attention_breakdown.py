@@ -39,7 +39,9 @@ layer,phase,role,layers,calls,total_ns,attention_frac,share_frac,certain_frac,li
 -,forward,attention.core,2,2,80000,0.6666666666666666,0.4,1.0,0.0,0.0
 -,forward,attention.qkv_proj,2,2,40000,0.3333333333333333,0.2,0.0,1.0,0.0
 """)
-    assert notes(table) == snapshot("exact: Attention takes 60.0 % of the time of all work: 0.120 ms.\n")
+    assert notes(table) == snapshot(
+        "exact: Attention takes 60.0 % of the time of all work: 0.120 ms, as far as its roles are known.\n"
+    )
 
 
 def test_by_layer_each_attention_module_has_its_own_rows_in_order() -> None:
@@ -147,7 +149,7 @@ layer,layers,total_ns
 -,0,30000
 """)
     assert notes(table) == snapshot("""\
-exact: Attention takes 100.0 % of the time of all work: 0.030 ms.
+exact: Attention takes 100.0 % of the time of all work: 0.030 ms, as far as its roles are known.
 not_derivable: No layers: no nn.Module rows were recorded. The projections around a core, and
 attention that is not fused, are told from order and shapes. Record with with_stack=True.
 """)
