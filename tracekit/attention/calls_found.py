@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -240,6 +241,7 @@ class _Finder:
         self._spread(roots)
 
 
+@cache
 def _is_backward(kernel: str) -> bool:
     return "bwd" in kernel.lower() or "backward" in kernel.lower()
 

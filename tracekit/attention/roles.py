@@ -34,15 +34,11 @@ class Role(NamedTuple):
 
 
 class OpMeanings(NamedTuple):
-    """For each op: what it does, where it ran, and the role of work it does by itself.
-
-    Ops of one `state` are alike in all of these, in name and in phase.
-    """
+    """For each op: what it does, where it ran, and the role of work it does by itself."""
 
     actions: list[str | None]
     places: list[Place]
     roles: list[Role]
-    states: list[int]
 
     def columns(self) -> pl.DataFrame:
         """Return the roles as columns, in the order of the ops."""
@@ -66,10 +62,11 @@ def op_meanings(ops: pl.DataFrame, frames: pl.DataFrame) -> OpMeanings:
     places = places_of_ops(ops, frames)
     actions = _actions(ops)
     ordered = _by_order(ops["phase"].to_list(), actions, places)
-    found = OpMeanings(actions, places, *_op_roles(ops, actions, places, ordered, {}))
-    if told := found_in_ops(ops, [role.name for role in found.roles]):
-        return OpMeanings(actions, places, *_op_roles(ops, actions, places, ordered, _inferred(told)))
-    return found
+    deciding = _OpRoles(ops, actions, places, ordered)
+    roles = deciding.all()
+    if told := found_in_ops(ops, [role.name for role in roles]):
+        deciding.tell(roles, _inferred(told))
+    return OpMeanings(actions, places, roles)
 
 
 def _inferred(told: Mapping[int, Finding]) -> dict[int, Role]:
@@ -78,37 +75,56 @@ def _inferred(told: Mapping[int, Finding]) -> dict[int, Role]:
     return {row: known[finding] for row, finding in told.items()}
 
 
-def _op_roles(
-    ops: pl.DataFrame,
-    actions: Sequence[str | None],
-    places: Sequence[Place],
-    ordered: Mapping[int, Role],
-    told: Mapping[int, Role],
-) -> tuple[list[Role], list[int]]:
-    """Return the roles and the states of ops; what order tells counts where nothing else says anything."""
-    roles: list[Role] = []
-    states: list[int] = []
-    decided: dict[tuple[int, str | None, str, str], Role] = {}  # places live on in the list, so their ids are theirs
-    inherited: dict[tuple[int, int], Role] = {}
-    numbers: dict[tuple[object, ...], int] = {}
-    columns = (ops[name].to_list() for name in ("name", "phase", "forward_op_id"))
-    for row, (place, action, name, phase, forward) in enumerate(zip(places, actions, *columns, strict=True)):
-        key = (id(place), action, name, phase)
-        role = ordered.get(row) or decided.get(key)
+class _OpRoles:
+    """Decides the roles of ops, of which few differ, each kind once."""
+
+    def __init__(
+        self,
+        ops: pl.DataFrame,
+        actions: Sequence[str | None],
+        places: Sequence[Place],
+        ordered: Mapping[int, Role],
+    ) -> None:
+        self._names, self._phases = ops["name"].to_list(), ops["phase"].to_list()
+        self._forwards: list[int | None] = ops["forward_op_id"].to_list()
+        self._actions, self._places, self._ordered = actions, places, ordered
+        self._decided: dict[tuple[int, str | None, str, str], Role] = {}  # places live on, so their ids are theirs
+        self._inherited: dict[tuple[int, int, str], Role] = {}
+
+    def all(self) -> list[Role]:
+        """Return the role of each op by what it does, where it ran, and the forward op of a backward one."""
+        roles: list[Role] = []
+        decided, ordered = self._decided, self._ordered
+        columns = zip(self._places, self._actions, self._names, self._phases, self._forwards, strict=True)
+        for row, (place, action, name, phase, forward) in enumerate(columns):
+            key = (id(place), action, name, phase)
+            role = ordered.get(row) or decided.get(key)
+            if role is None:
+                role = decided[key] = decide(place, action, name, phase)
+            roles.append(role if forward is None else self._backward(roles[forward], role, name))
+        return roles
+
+    def tell(self, roles: list[Role], told: Mapping[int, Role]) -> None:
+        """Put in what order tells of ops of which nothing else says anything, and of their backward ops."""
+        changed = {row: role for row, role in told.items() if self._own(row).name in UNSAID}
+        moved = set(changed)
+        for row, forward in enumerate(self._forwards):
+            if row in moved or forward in moved:
+                role = changed[row] if row in changed else self._own(row)
+                roles[row] = role if forward is None else self._backward(roles[forward], role, self._names[row])
+                moved.add(row)
+
+    def _own(self, row: int) -> Role:
+        key = (id(self._places[row]), self._actions[row], self._names[row], self._phases[row])
+        return self._ordered.get(row) or self._decided[key]
+
+    def _backward(self, origin: Role, own: Role, name: str) -> Role:
+        key = (id(origin), id(own), name)
+        role = self._inherited.get(key)
         if role is None:
-            role = decided[key] = decide(place, action, name, phase)
-        if row in told and role.name in UNSAID:
-            role = told[row]
-        if forward is not None:
-            origin = roles[forward]
-            pair = (id(origin), id(role))
-            if pair not in inherited:
-                inherited[pair] = _backward_of(origin, role)
-            if inherited[pair] is not role and meaning_of(name).action != "attention":
-                role = inherited[pair]
-        roles.append(role)
-        states.append(numbers.setdefault((key, id(role)), len(numbers)))
-    return roles, states
+            found = _backward_of(origin, own)
+            role = self._inherited[key] = own if meaning_of(name).action == "attention" else found
+        return role
 
 
 def _backward_of(origin: Role, own: Role) -> Role:
@@ -215,13 +231,16 @@ def kernel_roles(kernels: pl.DataFrame, ops: pl.DataFrame, meanings: OpMeanings)
     op_names, op_phases = ops["name"].to_list(), ops["phase"].to_list()
     families = {name: family_of(name) for name in set(names)}
     roles: list[Role] = []
-    decided: dict[tuple[str, int], Role] = {}
-    states = meanings.states
-    for key in zip(names, (-1 if op_id is None else states[op_id] for op_id in op_ids), strict=True):
+    decided: dict[object, Role] = {}
+    for name, op_id in zip(names, op_ids, strict=True):
+        if op_id is None:
+            key: object = name
+        else:  # ops that are alike in these make kernels of a name alike
+            op = meanings.actions[op_id], id(meanings.places[op_id]), id(meanings.roles[op_id])
+            key = (name, *op, op_names[op_id], op_phases[op_id])
         role = decided.get(key)
         if role is None:
-            op_id = op_ids[len(roles)]
-            role = decided[key] = _kernel_role(families[key[0]], op_id, op_names, op_phases, meanings)
+            role = decided[key] = _kernel_role(families[name], op_id, op_names, op_phases, meanings)
         roles.append(role)
     for find in (found_elsewhere, found_in_kernels):
         if told := _inferred(find(kernels, [role.name for role in roles])):

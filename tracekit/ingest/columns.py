@@ -11,25 +11,22 @@ from itertools import repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import polars as pl
 
 from tracekit.ingest import events as shape
-from tracekit.ingest.args import ABSENT, knowledge, reader
+from tracekit.ingest.args import knowledge, reader
 from tracekit.ingest.decode import SEPARATOR
 from tracekit.ingest.demangle import readable
+from tracekit.ingest.literals import json_texts, nanoseconds, nulls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from msgspec import Raw
-    from numpy.typing import NDArray
 
     from tracekit.ingest.decode import Finding, Rows
 
 _INT64 = range(-(2**63), 2**63)
-_LATEST_NS = 2**62
-"""Times beyond it (the year 2116) are none; so start plus duration, and the distance of two times, fit int64."""
 _LONGEST_NS = 24 * 3600 * 10**9
 """No row of a recording lasts longer than a day; where one says so, its clock or its digits are wrong."""
 _LAST_INTEGER = re.compile(r"(?:.*\s)?(-?[0-9]{1,18})\s*", re.DOTALL)
@@ -86,9 +83,9 @@ class _Kind:
             held = [(place, row.args) for place, row in enumerate(rows) if type(row.args) is known.wide]
             each = zip(*map(attrgetter(*known.kept, "__class__"), (args for _, args in held)), strict=True)
             made = _as_object(dict(zip(known.kept.values(), each, strict=False)))
-            found = made if len(held) == len(rows) else _nulls(len(rows)).scatter([place for place, _ in held], made)
+            found = made if len(held) == len(rows) else nulls(len(rows)).scatter([place for place, _ in held], made)
         else:
-            found = _nulls(len(rows))
+            found = nulls(len(rows))
         if own := self.found.rests.get(kind):
             found = found.scatter(list(own), list(own.values()))
         return found
@@ -106,7 +103,7 @@ class _Kind:
     def starts(self, rows: Sequence[Any], *, may_lack: bool) -> pl.Series:
         """Return when rows start. Raises NoTimeError if one that must not lack a start does not begin with a number."""
         raws = list(map(attrgetter("ts"), rows))
-        found = _nanoseconds(raws)
+        found = nanoseconds(raws)
         if not (may_lack or self.is_odd) and found.null_count() and _NO_NUMBER.search(SEPARATOR.join((b"", *raws))):
             raise NoTimeError
         return found
@@ -125,42 +122,20 @@ class _Kind:
             "pid": _identities(list(map(attrgetter("pid"), rows))),
             "tid": _identities(list(map(attrgetter("tid"), rows))),
             "ts_ns": self.starts(rows, may_lack=may_lack),
-            "dur_ns": _nanoseconds(list(map(attrgetter("dur"), rows))),
+            "dur_ns": nanoseconds(list(map(attrgetter("dur"), rows))),
         }
 
 
 _NO_NUMBER = re.compile(SEPARATOR + rb'(?!"?[-0-9])')
 
 
-def _nulls(count: int) -> pl.Series:
-    return pl.Series([None], dtype=pl.String).new_from_index(0, count)
-
-
 def _as_object(columns: dict[str, Sequence[Raw]]) -> pl.Series:
     """Return columns of JSON text as one of JSON objects, null where there is nothing."""
-    texts = {key: _texts(values) for key, values in columns.items()}
+    texts = {key: json_texts(values) for key, values in columns.items()}
     parts = {key: f'"{key}":' + text for key, text in texts.items()}
     some = pl.any_horizontal(pl.all().is_not_null())
     joined = pl.concat_str(pl.all(), separator=",", ignore_nulls=True)
     return pl.DataFrame(parts).select(pl.when(some).then("{" + joined + "}").alias("rest"))["rest"]
-
-
-def _texts(raws: Sequence[Raw]) -> pl.Series:
-    """Return the JSON text of raw values, null where the key was absent.
-
-    One string that the engine splits is an order of magnitude cheaper than many small ones.
-    """
-    if raws.count(ABSENT) == len(raws):
-        return _nulls(len(raws))
-    joined = SEPARATOR.join(raws)
-    return _split(joined if joined.isascii() else joined.decode("utf-8", "replace").encode())
-
-
-def _split(joined: bytes) -> pl.Series:
-    """Return the texts between separators, null where there is none."""
-    found = pl.Series([joined.decode()]).str.split(SEPARATOR.decode()).explode()
-    is_empty = found.str.len_bytes() == 0
-    return found.set(is_empty, None) if is_empty.any() else found
 
 
 def _identities(values: list[Any]) -> pl.Series:
@@ -170,45 +145,6 @@ def _identities(values: list[Any]) -> pl.Series:
         return pl.Series(values, dtype=pl.Int64).cast(pl.String)
     except (TypeError, OverflowError):
         return pl.Series([None if value is None else str(value) for value in values], dtype=pl.String)
-
-
-def _nanoseconds(raws: list[Raw]) -> pl.Series:
-    """Turn µs of up to six decimals into int64 ns, half to even; null where the text is no number or no time.
-
-    Whole µs, as old exporters write, and exactly three decimals, as new ones do, need no decimal arithmetic.
-    """
-    if not raws:
-        return pl.Series(dtype=pl.Int64)
-    if (plain := _plain(SEPARATOR.join(raws))) is not None:
-        numbers, decimals = plain
-        scale = 1 if decimals else 1000
-        return pl.Series(numbers).set(pl.Series(numbers > _LATEST_NS // scale), None) * scale
-    text = _texts(raws).str.strip_chars('"').str.strip_chars()
-    micros = text.cast(pl.Decimal(22, 6), strict=False)
-    return _as_time((micros * 1000).round(0).cast(pl.Int64, strict=False))
-
-
-def _plain(joined: bytes) -> tuple[NDArray[np.int64], int] | None:
-    """Return the digits of each number as an integer, and how many are decimals; None if not all are so plain.
-
-    Plain numbers have no sign, all three decimals or all none, and at most eighteen digits.
-    """
-    text = np.frombuffer(joined, dtype=np.uint8)
-    ends = np.append(np.flatnonzero(text == ord(SEPARATOR)), len(text))
-    points = np.flatnonzero(text == ord("."))
-    if len(points) and not (len(points) == len(ends) and bool((ends - points == 4).all())):
-        return None
-    digits = np.diff(ends, prepend=-1) - (2 if len(points) else 1)
-    if digits.min() < 1 or digits.max() > 18:
-        return None
-    if np.count_nonzero((text >= ord("0")) & (text <= ord("9"))) != digits.sum():
-        return None
-    whole = joined.replace(b".", b"") if len(points) else joined
-    return np.fromstring(whole, dtype=np.int64, sep=SEPARATOR.decode()), 3 if len(points) else 0
-
-
-def _as_time(nanos: pl.Series) -> pl.Series:
-    return nanos.set(nanos.abs() > _LATEST_NS, None)
 
 
 def _each(args: list[Any], make: Callable[[Sequence[Any]], pl.Series], *names: str) -> dict[str, pl.Series]:
@@ -226,7 +162,7 @@ def _ops(kind: _Kind) -> dict[str, pl.Series]:
     numbers = _each(
         args, kind.integers, "external_id", "external_id_old", "sequence_number", "fwd_thread_id", "record_function_id"
     )
-    texts = _each(args, _texts, "input_dims", "input_dims_old", "input_types", "input_strides", "concrete_inputs")
+    texts = _each(args, json_texts, "input_dims", "input_dims_old", "input_types", "input_strides", "concrete_inputs")
     ops = len(kind.found.rows.get("op", ()))
     finished = pl.Series(list(map(attrgetter("is_finished"), args)), dtype=pl.Boolean)
     return kind.head(rows) | {
@@ -293,8 +229,8 @@ def _device(kind: _Kind) -> dict[str, pl.Series]:
         "device": kind.places(rows, "device", "pid"),
         "stream": kind.places(rows, "stream", "tid"),
         "bytes": sizes,
-        "grid": _texts(list(map(attrgetter("grid"), args))),
-        "block": _texts(list(map(attrgetter("block"), args))),
+        "grid": json_texts(list(map(attrgetter("grid"), args))),
+        "block": json_texts(list(map(attrgetter("block"), args))),
         "registers": numbers["registers"],
         "shared_memory_bytes": numbers["shared_memory_bytes"],
         "occupancy_frac": _first(shares["occupancy"], shares["occupancy_old"]) / 100,
@@ -379,9 +315,17 @@ def _finished(kind: _Kind, make: Callable[[_Kind], dict[str, pl.Series]], schema
         frame = frame.filter(pl.col("ts_ns").is_not_null())
     if "dur_ns" not in schema:
         return frame
+    durations = frame["dur_ns"]
+    if not durations.null_count() and (not len(durations) or _are_plausible(durations)):
+        return frame
     count("negative_duration", int((frame["dur_ns"] < 0).sum()))
     count("missing_duration", frame["dur_ns"].null_count())
-    durations = frame["dur_ns"].fill_null(0).clip(lower_bound=0)
+    durations = durations.fill_null(0).clip(lower_bound=0)
     is_absurd = durations > _LONGEST_NS
     count("absurd_duration", int(is_absurd.sum()))
     return frame.with_columns(durations.set(is_absurd, 0))
+
+
+def _are_plausible(durations: pl.Series) -> bool:
+    values = durations.to_numpy()
+    return bool(values.min() >= 0 and values.max() <= _LONGEST_NS)

@@ -56,6 +56,11 @@ class Cutter:
         """Yield the events in order. Raises TracekitError if the text is no trace."""
         start, rest = self._opening()
         for block in self._blocks:
+            if len(rest) + len(block) >= self._size and (sure := _last_sure(block, max(0, len(block) - _LOOK_BACK))):
+                yield Piece(start, b"".join((rest, memoryview(block)[: sure.start() + 1])))  # one copy, not two
+                start += len(rest) + sure.end("comma")
+                rest = block[sure.end("comma") :]
+                continue
             rest += block
             if len(rest) < self._size:
                 continue
@@ -177,8 +182,8 @@ def _last_boundary(text: bytes, first: int) -> re.Match[bytes] | None:
 
     Lists inside an event may look the same, so that one which is not sure must leave valid JSON before it.
     """
-    if sure := list(_SURE.finditer(text, first)):
-        return sure[-1]
+    if (sure := _last_sure(text, first)) is not None:
+        return sure
     for found in reversed(list(_LIKELY.finditer(text, first))[-_TRIES:]):
         try:
             msgspec.json.decode(b"".join((b"[", text[: found.start() + 1], b"]")), type=list[Raw])
@@ -186,6 +191,11 @@ def _last_boundary(text: bytes, first: int) -> re.Match[bytes] | None:
             continue
         return found
     return None
+
+
+def _last_sure(text: bytes, first: int) -> re.Match[bytes] | None:
+    """Return the last boundary at or after a place that is surely one."""
+    return next(iter(reversed(list(_SURE.finditer(text, first)))), None)
 
 
 def _is_stray(tail: bytes, *, is_list: bool) -> bool:

@@ -33,8 +33,21 @@ class Module(NamedTuple):
 
 def number(frame: pl.DataFrame, id_name: str, *ties: str) -> pl.DataFrame:
     """Sort rows by start, longest first, break ties by content, and number them from 0 as `id_name`."""
-    order = [pl.col("start_ns"), -pl.col("dur_ns"), *(pl.col(name) for name in ("pid", "tid", *ties, "name"))]
-    return frame.sort(order, nulls_last=True, maintain_order=True).with_row_index(id_name).cast({id_name: pl.Int64})
+    starts, durations = frame["start_ns"].to_numpy(), frame["dur_ns"].to_numpy()
+    order = np.lexsort((-durations, starts))
+    starts, durations = starts[order], durations[order]
+    is_tie = np.zeros(len(order) + 1, dtype=bool)
+    is_tie[1:-1] = (starts[1:] == starts[:-1]) & (durations[1:] == durations[:-1])
+    tied = np.flatnonzero(is_tie[1:] | is_tie[:-1])
+    if len(tied):  # only their texts are compared, which takes far longer than to compare times
+        texts = (
+            frame[order[tied]]
+            .with_row_index("place")
+            .select("place", "start_ns", "dur_ns", "pid", "tid", *ties, "name")
+        )
+        by = ["start_ns", -pl.col("dur_ns"), "pid", "tid", *ties, "name"]
+        order[tied] = order[tied[texts.sort(by, nulls_last=True, maintain_order=True)["place"].to_numpy()]]
+    return frame[order].with_row_index(id_name).cast({id_name: pl.Int64})
 
 
 def number_threads(*frames: pl.DataFrame) -> list[pl.DataFrame]:
@@ -93,21 +106,21 @@ def nest_frames(frames: pl.DataFrame) -> pl.DataFrame:
     A parent that is not open when the frame begins is none: on autograd's thread the profiler goes on to name the
     call that began an earlier backward.
     """
-    known = frames.drop_nulls("python_id").unique("python_id", keep="last", maintain_order=True)
-    if known.height and frames["python_parent_id"].is_not_null().any():
-        parents = known.select(
-            pl.col("python_id").alias("python_parent_id"),
-            pl.col("frame_id").alias("parent_id"),
-            pl.col("start_ns").alias("opened_ns"),
-            (pl.col("start_ns") + pl.col("dur_ns")).alias("closed_ns"),
-        )
-        found = frames.join(parents, on="python_parent_id", how="left", maintain_order="left")
-        is_open = (pl.col("opened_ns") <= pl.col("start_ns")) & (pl.col("start_ns") <= pl.col("closed_ns"))
-        is_open &= pl.col("parent_id") != pl.col("frame_id")
-        return found.with_columns(pl.when(is_open).then(pl.col("parent_id")).alias("parent_id")).drop(
-            "opened_ns", "closed_ns"
-        )
-    return frames.with_columns(nest_ops(frames)[0]["parent_id"])
+    asked = frames["python_parent_id"]
+    known = frames.drop_nulls("python_id").select("python_id", "frame_id")
+    if not known.height or asked.null_count() == len(asked):
+        return frames.with_columns(nest_ops(frames)[0]["parent_id"])
+    order = np.argsort(known["python_id"].to_numpy(), kind="stable")
+    ids, rows = (known[name].to_numpy()[order] for name in ("python_id", "frame_id"))
+    wanted = asked.fill_null(0).to_numpy()
+    place = np.searchsorted(ids, wanted, side="right") - 1  # of frames that share an id, the last one
+    parents = rows[place]
+    starts = frames["start_ns"].to_numpy()
+    ends = starts + frames["dur_ns"].to_numpy()
+    is_open = (place >= 0) & (ids[place] == wanted) & asked.is_not_null().to_numpy()
+    is_open &= (starts[parents] <= starts) & (starts <= ends[parents]) & (parents != frames["frame_id"].to_numpy())
+    found = pl.Series("parent_id", np.where(is_open, parents, -1), pl.Int64)
+    return frames.with_columns(found.set(found < 0, None))
 
 
 def modules_named(names: Iterable[str], *, by_file: bool) -> dict[str, Module]:

@@ -16,7 +16,7 @@ from tracekit.link import Glance, glance, modules_named
 from tracekit.link.phases import kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -38,9 +38,9 @@ class Place:
     heights: Mapping[str, int]
     extents: Mapping[str, tuple[int, int]]
 
-    def read(self, kind: str) -> pl.DataFrame:
-        """Return the piece's rows of a kind, in the order of the file."""
-        return pl.read_ipc(_path(self.folder, self.number, kind))
+    def read(self, kind: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        """Return the piece's rows of a kind, in the order of the file, with all columns or some."""
+        return pl.read_ipc(_path(self.folder, self.number, kind), columns=None if columns is None else list(columns))
 
 
 @dataclass(frozen=True)

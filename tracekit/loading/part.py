@@ -40,6 +40,7 @@ _REFERENCES = {
     "collective_id": "collective",
     "call_id": "call",
 }
+_TIMES = ("ts_ns", "dur_ns")
 _TIMED = ("ops", "frames", "runtime", "memory", "other")
 
 
@@ -98,10 +99,11 @@ def split(piece: Place, cuts: Times) -> Split:
     for kind in _TIMED:
         if not piece.heights[kind]:
             continue
-        rows = piece.read(kind)
-        part, spans = _placed(rows, cuts, may_span=kind in {"ops", "frames"})
+        may_span = kind in {"ops", "frames"}
+        part, spans = _placed(piece.read(kind, _TIMES if may_span else _TIMES[:1]), cuts, may_span=may_span)
         counts[kind] = np.bincount(part[~spans], minlength=len(cuts) + 1)
-        spanning[kind] = rows.filter(pl.Series(spans))
+        if spans.any():
+            spanning[kind] = piece.read(kind).filter(pl.Series(spans))
     return Split(
         counts,
         spanning.get("ops", pl.DataFrame(schema=TABLES["ops"])),
