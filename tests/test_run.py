@@ -217,6 +217,10 @@ def test_questions_are_listed_with_what_this_run_lacks() -> None:
                 "device activity: profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] on a GPU",
             ),
             (
+                "implementation_gain",
+                "calls of attention: profile a model that has some, with activities that include ProfilerActivity.CPU",
+            ),
+            (
                 "kernel_fusion",
                 "device activity: profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] on a GPU",
             ),

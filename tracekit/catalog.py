@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from tracekit.analyses import backend_verdict, hta_questions
+from tracekit.analyses import backend_verdict, hta_questions, implementation_gain
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tracekit.table import Status
 
 _BIGINT = range(-(2**63), 2**63)
+BY_CODE = {one.NAME: one for one in (backend_verdict, implementation_gain)}
+"""The analyses that answer a question of the store alone, by its name."""
 _OPEN, _CLOSE = "-- /// query", "-- ///"
 
 
@@ -111,7 +113,7 @@ def names() -> list[str]:
     """Return the names of all questions, sorted."""
     entries = files("tracekit.queries").iterdir()
     in_sql = (entry.name.removesuffix(".sql") for entry in entries if entry.name.endswith(".sql"))
-    return sorted([*in_sql, *hta_questions.headers(), *backend_verdict.headers()])
+    return sorted([*in_sql, *hta_questions.headers(), *BY_CODE])
 
 
 @cache
@@ -126,8 +128,8 @@ def question(name: str) -> Question:
     if name in hta_questions.headers():
         header = hta_questions.headers()[name] | {"notes": ()}  # they depend on the trace, and come with the answer
         return replace(_question(name, header, ""), beside=hta_questions.NEEDS)
-    if name in backend_verdict.headers():
-        return _question(name, backend_verdict.headers()[name] | {"notes": ()}, "")
+    if name in BY_CODE:
+        return _question(name, BY_CODE[name].headers()[name] | {"notes": ()}, "")
     return parse(name, files("tracekit.queries").joinpath(f"{name}.sql").read_text(encoding="utf-8"))
 
 

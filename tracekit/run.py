@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import polars as pl
 
 from tracekit import catalog, loading
-from tracekit.analyses import backend_verdict, hta_questions
+from tracekit.analyses import hta_questions
 from tracekit.analyses.doctor import diagnose, short, verdict
 from tracekit.analyses.graph import of_call, of_module, of_op
 from tracekit.analyses.summary import summarize
@@ -45,14 +45,16 @@ class Run:
         limits: Limits,
         path: Path | None = None,
         spec: Spec | None = None,
+        tables_of: Callable[[Path], Mapping[str, pl.LazyFrame]] = loading.open_tables,
     ) -> None:
         """Hold a run's tables by name; `open` makes one from a path, where the traces themselves may lie too.
 
-        `spec` has the peaks of its device, instead of those that are known.
+        `spec` has the peaks of its device, instead of those that are known. `tables_of` opens runs to compare with.
         """
         self.name = name
         self._path = path
         self._limits = limits
+        self._tables_of = tables_of
         self._tables = dict(tables)
         tables = self._tables | lookups(tables, spec)
         self._store = Store(tables, selection, limits)
@@ -88,13 +90,17 @@ class Run:
             return self._by_hta(asked, values)
         catalog.require(asked, self._store)
         if not asked.sql:
-            frame, said = backend_verdict.answer(self._store, values)
+            frame, said = catalog.BY_CODE[question].answer(self._store, values, self._other)
             return Table(asked.name, frame, dict(asked.columns), (*said, *self._run_notes()))
         frame, *found = self._store.several([(asked.sql, values), *(_used(rule, values) for rule in asked.notes)])
         notes = (*_rule_notes(asked, found), *self._run_notes())
         if not frame.height:
             notes = (Note("info", "Nothing in the run, or in the selected part of it, matches."), *notes)
         return Table(asked.name, frame, dict(asked.columns), notes)
+
+    def _other(self, path: Path) -> Store:
+        """Open another run whole, to compare with. Raises TracekitError if it is none."""
+        return Store(self._tables_of(path), limits=self._limits)
 
     def _by_hta(self, asked: catalog.Question, values: Mapping[str, Any]) -> Table:
         chosen = self._store.selection
@@ -222,4 +228,8 @@ def open(  # noqa: A001 - the library's verb
         raise TracekitError(f"there is no phase {unknown[0]!r}", f"choose from {', '.join(PHASES)}")
     spec = None if device_spec is None else read_spec(Path(device_spec))
     path = Path(path)
-    return Run(path.name, loading.open_tables(path, say, workers, settings), chosen, limits or Limits(), path, spec)
+
+    def tables_of(path: Path) -> Mapping[str, pl.LazyFrame]:
+        return loading.open_tables(path, say, workers, settings)
+
+    return Run(path.name, tables_of(path), chosen, limits or Limits(), path, spec, tables_of)

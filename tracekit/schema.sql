@@ -592,6 +592,7 @@ with
         select
             'gemm' as kind,
             g.trace_id,
+            null::bigint as call_id,
             g.op_name as name,
             g.phase,
             'B=' || g.batch || ' M=' || g.m || ' N=' || g.n || ' K=' || g.k as sizes,
@@ -619,6 +620,7 @@ with
         select
             'attention' as kind,
             a.trace_id,
+            a.call_id,
             concat_ws('/', a.implementation, a.backend) as name,
             a.phase,
             'B=' || a.b || ' H=' || a.hq || '/' || a.hkv || ' Q=' || a.nq || ' K=' || a.nk || ' D=' || a.d_qk
@@ -668,6 +670,7 @@ with
 select
     kind,
     trace_id,
+    call_id,
     name,
     phase,
     sizes,
@@ -734,6 +737,7 @@ from timed
 comment on view roof_call is 'Matrix products and attention calls against what their device can do: a call a row. A product of a naive attention is in both kinds.';
 comment on column roof_call.kind is 'gemm or attention.';
 comment on column roof_call.trace_id is 'Trace it belongs to.';
+comment on column roof_call.call_id is 'The attention call; null for a product.';
 comment on column roof_call.name is 'Op of a product; implementation and backend of an attention.';
 comment on column roof_call.phase is 'forward, backward, recompute, optimizer or other.';
 comment on column roof_call.sizes is 'Sizes as text: B batch, M, N, K of products; B sequences, H query heads/key heads, Q queries, K keys, D head dim of attention.';

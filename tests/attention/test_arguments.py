@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.attention.arguments import Argument, arguments, size_of
+from tracekit.attention.arguments import Argument, arguments, as_called, size_of
 from tracekit.attention.calls_counted import counted
 from tracekit.attention.calls_read import Row, read_op
 from tracekit.attention.knowledge import load
@@ -134,3 +134,23 @@ def test_no_text_is_too_odd_to_be_read(
         assert one.shape is None or all(isinstance(size, int) for size in one.shape)
     row = Row(SDPA, dims, types, strides, concrete)
     assert counted(read_op(row)).pairs_status in {"exact", "estimated", "not_derivable"}
+
+
+def test_sizes_of_another_attention_are_read_as_the_wrappers_arguments() -> None:
+    sizes = {"b": 2, "hq": 8, "hkv": 2, "nq": 16, "nk": 32, "d_qk": 64, "d_v": None, "dtype": "float16"}
+    called = as_called(sizes | {"mask_kind": "additive", "dropout": None})
+    assert called is not None
+    assert called["query"] == Argument((2, 8, 16, 64), "float16", (8192, 1024, 64, 1), None)
+    assert called["value"].shape == (2, 2, 32, 64)
+    assert called["attn_mask"].shape == (2, 8, 16, 32)
+    assert {name: called[name].value for name in ("dropout_p", "is_causal", "enable_gqa")} == {
+        "dropout_p": 0.0,
+        "is_causal": False,
+        "enable_gqa": True,
+    }
+
+
+@pytest.mark.parametrize("missing", ["b", "nq", "dtype", "mask_kind"])
+def test_sizes_that_lack_one_are_no_call(missing: str) -> None:
+    sizes = {"b": 2, "hq": 8, "hkv": 2, "nq": 16, "nk": 32, "d_qk": 64, "d_v": 64, "dtype": "float16"}
+    assert as_called(sizes | {"mask_kind": "none", "dropout": None} | {missing: None}) is None

@@ -34,7 +34,7 @@ def sample(request: pytest.FixtureRequest) -> Iterator[Run]:
         yield opened
 
 
-@pytest.mark.parametrize("name", [name for name in catalog.names() if catalog.question(name).sql])
+@pytest.mark.parametrize("name", [name for name in catalog.names() if not catalog.question(name).beside])
 def test_a_question_on_a_sample(name: str, sample: Run, snapshot: SnapshotAssertion) -> None:
     try:
         answer = sample.query(name)

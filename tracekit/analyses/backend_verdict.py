@@ -1,18 +1,18 @@
 """Why SDPA's calls ran on their backends: every kind of call is judged by the rules of the room attention.
 
-Owns which calls are alike, what the trace says of where they ran, and the rows of the answer.
+Owns the rows of the answer; which calls are alike, and the verdict on them, is verdicts.py's.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections import defaultdict
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from tracekit.analyses.verdicts import environments, in_words, judged, kinds
 from tracekit.table import Note
 
 if TYPE_CHECKING:
@@ -23,40 +23,11 @@ if TYPE_CHECKING:
     from tracekit.store import Store
 
 NAME = "backend_verdict"
-_DEVICES = {"cuda": "cuda", "rocm": "rocm", "xpu": "xpu", "mps": "mps"}
-_WRAPPER = "aten::scaled_dot_product_attention"
 _SCHEMA = {
     "kind": pl.Int64, "query": pl.String, "key": pl.String, "dtype": pl.String, "calls": pl.Int64,
     "device_ns": pl.Int64, "ran": pl.String, "backend": pl.String, "state": pl.String, "certainty": pl.String,
     "why": pl.String, "remedy": pl.String,
 }  # fmt: skip
-_KINDS = """
-    select
-        min(a.trace_id) as trace_id,
-        o.name,
-        o.input_dims,
-        o.input_types,
-        o.input_strides,
-        o.concrete_inputs,
-        a.backend as ran,
-        bool_or(o.sequence_number is not null) as has_sequence_number,
-        bool_or(b.forward_op_id is not null) as has_backward,
-        count(*) as calls,
-        sum(coalesce(a.device_ns, a.host_ns))::bigint as ns
-    from attention_call as a
-    join op as o on o.op_id = a.op_id
-    left join (select distinct forward_op_id from op where forward_op_id is not null) as b on b.forward_op_id = o.op_id
-    where a.implementation = 'sdpa' and a.phase <> 'backward'
-    group by o.name, o.input_dims, o.input_types, o.input_strides, o.concrete_inputs, a.backend
-    order by ns desc nulls last, calls desc, o.name, o.input_dims, o.input_types, o.concrete_inputs
-"""
-_SEEN = """
-    select trace_id, name, coalesce(input_dims, '') as input_dims
-    from op
-    where name like 'aten::%'
-    group by all
-    order by all
-"""
 
 
 @cache
@@ -67,75 +38,34 @@ def headers() -> dict[str, dict[str, Any]]:
     return found
 
 
-def answer(store: Store, values: Mapping[str, Any]) -> tuple[pl.DataFrame, tuple[Note, ...]]:
-    """Return a row for each backend of each kind of call, and what to know about them."""
-    kinds = store.own(_KINDS)
-    shown = kinds.head(values["top"]) if values["top"] > 0 else kinds
-    around = _environments(store)
+def answer(store: Store, values: Mapping[str, Any], _opened: object) -> tuple[pl.DataFrame, tuple[Note, ...]]:
+    """Return a row for each backend of each kind of call, and what to know about them; no other run is opened."""
+    found = kinds(store)
+    shown = found.head(values["top"]) if values["top"] > 0 else found
+    around = environments(store)
     rows = [
         row
         for number, kind in enumerate(shown.iter_rows(named=True))
         for row in _rows(number, kind, around, is_all=values["all"])
     ]
     notes = [Note(note["status"], note["text"]) for note in headers()[NAME]["notes"]]
-    if shown.height < kinds.height:
-        notes.append(Note("info", f"{kinds.height} kinds of calls in all; -p top=0 judges every one."))
-    if not kinds.height:
+    if shown.height < found.height:
+        notes.append(Note("info", f"{found.height} kinds of calls in all; -p top=0 judges every one."))
+    if not found.height:
         notes.insert(0, Note("info", "No call of scaled_dot_product_attention is in the run, or in its selected part."))
     frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
     return frame.select(*headers()[NAME]["columns"]), tuple(notes)
 
 
-def _environments(store: Store) -> dict[int, dict[str, Any]]:
-    """Return by trace what is known of where it was recorded, as `Environment` takes it."""
-    from tracekit.attention.arguments import read_inputs
-    from tracekit.attention.releases import releases_of
-
-    seen: dict[int, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
-    for trace_id, name, dims in store.own(_SEEN).iter_rows():
-        counts = seen[trace_id][name]
-        if dims:
-            counts.add(len(read_inputs(dims, None, None, None)))
-    traces = store.own("select trace_id, vendor, device_name, compute_capability, torch_version, has_device from trace")
-    found = {}
-    for row in traces.iter_rows(named=True):
-        major, dot, minor = (row["compute_capability"] or "").partition(".")
-        found[row["trace_id"]] = {
-            "device": _DEVICES.get(row["vendor"] or "", "cuda") if row["has_device"] else "cpu",
-            "device_name": row["device_name"] or None,
-            "capability": (int(major), int(minor)) if dot and major.isdecimal() and minor.isdecimal() else None,
-            "torch_version": row["torch_version"],
-            "releases": releases_of(seen[row["trace_id"]]).releases,
-        }
-    return found
-
-
 def _rows(
     number: int, kind: Mapping[str, Any], around: Mapping[int, Mapping[str, Any]], *, is_all: bool
 ) -> Iterator[tuple[Any, ...]]:
-    from tracekit.attention.arguments import arguments
-    from tracekit.attention.backend_rows import gradients_needed, wrapper_arguments
-    from tracekit.attention.readings import Environment
-    from tracekit.attention.verdict import judge
-
-    is_wrapper = kind["name"] == _WRAPPER
-    named = arguments(
-        kind["name"], kind["input_dims"], kind["input_types"], kind["input_strides"], kind["concrete_inputs"]
-    )
-    first = (number, *_shapes(named or {}), kind["calls"], kind["ns"], kind["ran"])
-    if named is None:
+    found = judged(kind, around)
+    first = (number, *_shapes(found.arguments if found else {}), kind["calls"], kind["ns"], kind["ran"])
+    if found is None:
         yield (*first, None, None, "unknown", "its inputs were not recorded, or in no order that is known", None)
-        return
-    saves = named["compute_log_sumexp"].value if "compute_log_sumexp" in named else None
-    needed = gradients_needed(
-        has_sequence_number=kind["has_sequence_number"] if is_wrapper else None,
-        saves_log_sumexp=saves if isinstance(saves, bool) else None,
-        has_backward=kind["has_backward"] or None,
-    )
-    environment = Environment(**around[kind["trace_id"]], needs_grad=needed, facts={"wrapper": is_wrapper})
-    given = named if is_wrapper else wrapper_arguments(kind["name"], named)
-    verdict = judge(given, environment, kind["ran"])
-    yield from ((*first, *rest) for rest in _judged(verdict, is_all=is_all))
+    else:
+        yield from ((*first, *rest) for rest in _judged(found.verdict, is_all=is_all))
 
 
 def _shapes(named: Mapping[str, Argument]) -> tuple[str | None, str | None, str | None]:
@@ -181,7 +111,6 @@ def _why(verdict: Verdict, backend: Backend) -> str | None:
 def _remedy(verdict: Verdict, backend: Backend) -> str | None:
     for remedy in verdict.remedies:
         if remedy.backend == backend.name and remedy.steps:
-            steps = "; ".join(f"{step.change} (but {step.caveat})" for step in remedy.steps)
             left = f"; it would still be refused by {', '.join(remedy.left)}" if remedy.left else ""
-            return steps + left
+            return in_words(remedy.steps) + left
     return None

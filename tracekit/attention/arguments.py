@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from functools import cache
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracekit.attention.knowledge import load
@@ -55,6 +56,31 @@ def read_inputs(dims: str | None, types: str | None, strides: str | None, concre
     count = max(len(shapes), len(kinds), len(values))
     columns = (each + [None] * (count - len(each)) for each in (shapes, kinds, steps, values))
     return tuple(_input(*cells) for cells in zip(*columns, strict=False))
+
+
+def as_called(sizes: Mapping[str, Any]) -> dict[str, Argument] | None:
+    """Return what `scaled_dot_product_attention` would be given for the sizes of an attention that something else ran.
+
+    `sizes` are columns of attention_call; None is returned where too few of them are known. Tensors are taken to be
+    contiguous, and a dense mask to be as large as the scores, of their type unless it is boolean.
+    """
+    b, hq, hkv, nq, nk, d_qk, d_v, dtype, mask = (
+        sizes[name] for name in ("b", "hq", "hkv", "nq", "nk", "d_qk", "d_v", "dtype", "mask_kind")
+    )
+    if None in {b, hq, nq, nk, d_qk, dtype, mask} or mask == "window":
+        return None
+    heads, width = hq if hkv is None else hkv, d_qk if d_v is None else d_v
+    shapes = {"query": (b, hq, nq, d_qk), "key": (b, heads, nk, d_qk), "value": (b, heads, nk, width)}
+    found = {name: _contiguous(shape, dtype) for name, shape in shapes.items()}
+    is_dense = mask in {"additive", "boolean"}
+    found["attn_mask"] = _contiguous((b, hq, nq, nk), "bool" if mask == "boolean" else dtype) if is_dense else NOTHING
+    scalars = {"dropout_p": sizes["dropout"] or 0.0, "is_causal": mask == "causal", "enable_gqa": heads != hq}
+    return found | {name: NOTHING._replace(value=value) for name, value in scalars.items()}
+
+
+def _contiguous(shape: tuple[int, ...], dtype: str) -> Argument:
+    strides = tuple(prod(shape[place + 1 :]) for place in range(len(shape)))
+    return Argument(shape, dtype, strides, None)
 
 
 def _list(text: str | None) -> list[Any]:
