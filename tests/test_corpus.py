@@ -14,8 +14,7 @@ from polars.testing import assert_frame_equal
 
 from tests import independent
 from tests.conftest import ROOT, TRACES
-from tracekit.attention import give_meaning
-from tracekit.attention.tables import ranked
+from tracekit.attention.tables import give_meaning, ranked
 from tracekit.errors import TracekitError
 from tracekit.ingest import Events, opened, read_bytes
 from tracekit.link import link

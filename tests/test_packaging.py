@@ -110,6 +110,14 @@ def test_help_imports_nothing_heavy() -> None:
     assert imported_by(statement, "polars", "duckdb", "altair") == set()
 
 
+def test_a_question_waits_for_nothing_that_only_loading_needs() -> None:
+    sample = ROOT / "sample_traces" / "train.tkb"
+    statement = f"from tracekit.cli import main\nmain(['query', {str(sample)!r}, 'roofline'], standalone_mode=False)"
+    loading = ("numpy", "pyarrow", "tracekit.link", "tracekit.ingest")
+    assert set(loading) - {"pyarrow"} <= imported_by(statement, *loading)
+    assert imported_by(statement, *loading) == set()  # since it is in the cache
+
+
 def test_running_the_module_is_running_the_command() -> None:
     done = subprocess.run([sys.executable, "-m", "tracekit", "--help"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("Usage: ")

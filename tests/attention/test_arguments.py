@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.attention.arguments import Argument, arguments, as_called, size_of
+from tracekit.attention.arguments import Argument, arguments, as_called
 from tracekit.attention.calls_counted import counted
 from tracekit.attention.calls_read import Row, read_op
 from tracekit.attention.knowledge import load
+from tracekit.element_types import size_of
 
 SDPA = "aten::scaled_dot_product_attention"
 SHAPE = [2, 4, 16, 8]

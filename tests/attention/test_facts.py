@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.build import op, recorded_step, run, tables
-from tracekit.attention import Facts, read_facts
+from tracekit.attention.facts import Facts, read_facts
 from tracekit.capture.facts import ModelFacts, StepFacts, StepTimes, document
 from tracekit.errors import TracekitError
 

@@ -13,7 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracekit.attention.knowledge import load
-from tracekit.link.collectives import knowledge
+from tracekit.element_types import spellings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -98,7 +98,7 @@ def _input(shape: object, kind: object, steps: object, value: object) -> Argumen
         is_tensor = True
     if not is_tensor:
         return Argument(None, None, None, _value(value))
-    dtype = _spellings().get(kind) if isinstance(kind, str) else None
+    dtype = spellings().get(kind) if isinstance(kind, str) else None
     strides = _sizes(steps)
     if sizes is None or strides is None or len(strides) != len(sizes):
         strides = None
@@ -142,18 +142,6 @@ def _is_kind(value: object, kind: str | None) -> bool:
     if kind == "number":
         return isinstance(value, int | float) and not isinstance(value, bool)
     return True
-
-
-@cache
-def _spellings() -> dict[str, str]:
-    """Return torch's names of element types by how they are spelt in shapes."""
-    return {spelt: name for name, row in knowledge()["dtype"].items() for spelt in row["spellings"]}
-
-
-def size_of(dtype: str | None) -> int | None:
-    """Return the bytes of an element, None for a type that is not known."""
-    row = knowledge()["dtype"].get(dtype)
-    return row["bytes"] if row else None
 
 
 @cache

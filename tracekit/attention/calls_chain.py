@@ -10,10 +10,11 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
-from tracekit.attention.arguments import Argument, read_inputs, size_of
+from tracekit.attention.arguments import Argument, read_inputs
 from tracekit.attention.calls_read import Mask, Reading, Sizes, Types
 from tracekit.attention.cores import product_of
 from tracekit.attention.knowledge import load
+from tracekit.element_types import size_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tracekit.attention.arguments import size_of
 from tracekit.attention.counts import (
     Bounds,
     Moved,
@@ -20,6 +19,7 @@ from tracekit.attention.counts import (
     packed_pairs,
     pairs,
 )
+from tracekit.element_types import size_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

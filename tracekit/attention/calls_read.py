@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from tracekit.attention.arguments import NOTHING, Argument, arguments, read_inputs, size_of
+from tracekit.attention.arguments import NOTHING, Argument, arguments, read_inputs
 from tracekit.attention.knowledge import load
+from tracekit.element_types import size_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

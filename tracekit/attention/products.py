@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracekit.attention.cores import Product, product_of
 from tracekit.attention.knowledge import load
-from tracekit.link.collectives import knowledge as link_knowledge
+from tracekit.element_types import size_of, spellings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,7 +69,7 @@ def _tensors(input_dims: str, input_types: str | None) -> list[tuple[tuple[int, 
     """Return shape and element type of each input, in order; scalars have the shape ()."""
     dims, types = _list(input_dims), _list(input_types)
     shapes = [_shape(one) for one in dims]
-    names = [_spellings().get(one) if isinstance(one, str) else None for one in types]
+    names = [spellings().get(one) if isinstance(one, str) else None for one in types]
     return list(zip(shapes, [*names, *[None] * len(shapes)], strict=False))
 
 
@@ -88,17 +87,6 @@ def _shape(dims: object) -> tuple[int, ...]:
     return ()
 
 
-@cache
-def _spellings() -> dict[str, str]:
-    """Return torch's names of element types by how they are spelt in shapes."""
-    return {spelt: name for name, row in link_knowledge()["dtype"].items() for spelt in row["spellings"]}
-
-
-def _size(dtype: str | None) -> int | None:
-    row = link_knowledge()["dtype"].get(dtype)
-    return row["bytes"] if row else None
-
-
 def _format(types: Sequence[str | None]) -> str | None:
     """Return the number format that both factors have, as peaks name it; None where they differ."""
     formats = {load("products")["format"].get(dtype, dtype) for dtype in types}
@@ -111,13 +99,13 @@ def _bytes(found: Product, at: int, tensors: Sequence[tuple[tuple[int, ...], str
     That the type of a narrow product's result is the usual one, and that a matrix to be added is read (beta may be
     0), is an estimate.
     """
-    left, right = (_size(dtype) for _, dtype in tensors[at : at + 2])
+    left, right = (size_of(dtype) for _, dtype in tensors[at : at + 2])
     written = load("products")["output"].get(tensors[at][1])
-    out = _size(written or tensors[at][1])
+    out = size_of(written or tensors[at][1])
     if left is None or right is None or out is None:
         return None, "not_derivable"
     result = found.batch * found.m * found.n
     moved = found.batch * found.k * (found.m * left + found.n * right) + result * out
     added = prod(tensors[0][0]) if at else 0
     is_sure = written is None and added < max(result, 1)
-    return moved + min(added, result) * (_size(tensors[0][1]) or 0), "exact" if is_sure else "estimated"
+    return moved + min(added, result) * (size_of(tensors[0][1]) or 0), "exact" if is_sure else "estimated"

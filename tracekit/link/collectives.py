@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import polars as pl
 
+from tracekit.element_types import sizes, spellings
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -72,7 +74,7 @@ _Said = msgspec.defstruct(
 
 @cache
 def knowledge() -> dict[str, Any]:
-    """Return `collectives.toml`: names of collectives, of rows and kernels that are theirs, and element types."""
+    """Return `collectives.toml`: names of collectives, of rows and kernels that are theirs."""
     return tomllib.loads(files("tracekit.link").joinpath("collectives.toml").read_text(encoding="utf-8"))
 
 
@@ -243,9 +245,6 @@ def _with_meaning(rows: pl.DataFrame) -> pl.DataFrame:
     names = [_name(*row) for row in rows.select("said", "note_name", "op_name", "name").iter_rows()]
     rows = rows.with_columns(pl.Series("name", names, pl.String))
     rows = _with_shapes(rows)
-    types = knowledge()["dtype"]
-    spelt = {spelling: name for name, row in types.items() for spelling in row["spellings"]}
-    sizes = {name: row["bytes"] for name, row in types.items()}
     received = [row["name"] for row in knowledge()["collective"] if row["message"] == "out"]
     gathered = pl.when(pl.col("name") == "all_gather").then(pl.col("in_elements") * pl.col("group_size"))
     message = (
@@ -256,10 +255,10 @@ def _with_meaning(rows: pl.DataFrame) -> pl.DataFrame:
     )
     is_credible = message.is_between(0, _MOST)
     rows = rows.with_columns(
-        dtype=pl.col("dtype").replace(spelt),
+        dtype=pl.col("dtype").replace(spellings()),
         group_name=pl.coalesce("group_name", pl.col("group_id").cast(pl.String)),
     )
-    size = pl.col("dtype").replace_strict(sizes, default=None, return_dtype=pl.Int64)
+    size = pl.col("dtype").replace_strict(sizes(), default=None, return_dtype=pl.Int64)
     return rows.with_columns(bytes=pl.when(is_credible).then(message * size), bus_factor=_bus_factor())
 
 

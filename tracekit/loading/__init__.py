@@ -1,7 +1,8 @@
 """Traces to tables: the pipeline from files to a bundle, and raw traces loaded on the fly.
 
 Owns what a user calls. What is slow to import is imported when it is needed, while the workers that a large trace
-needs do the same. How one trace is loaded lies in `trace` and `large`, several in `making`, copies in `cache`.
+needs do the same. How one trace is loaded lies in `trace` and `large`, several in `making`, copies in `cache`
+and `cached`.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def open_tables(
             from tracekit.loading.opening import tables_in
 
             return tables_in(ready)
-    from tracekit.loading import runs
+    from tracekit.loading import cached
 
     with Crew(workers) as crew:
-        return runs.open_traces(path, crew, settings or Settings(), say)
+        return cached.open_traces(path, crew, settings or Settings(), say)

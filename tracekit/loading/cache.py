@@ -23,7 +23,6 @@ import platformdirs
 
 from tracekit import __version__, bundle
 from tracekit.errors import TracekitError
-from tracekit.ingest.disk import opened_file
 from tracekit.loading.processes import is_alive
 
 if TYPE_CHECKING:
@@ -186,10 +185,13 @@ def trim(keep: Path | None = None) -> None:
 def _knowledge() -> str:
     """Return a hash of all code and rules that decide what rows mean, so that a changed rule is a new answer."""
     digest = hashlib.sha256()
+    root = files("tracekit")
     for room in _MADE_BY:
-        for file in sorted(files(f"tracekit.{room}").iterdir(), key=lambda entry: entry.name):
+        for file in sorted(root.joinpath(room).iterdir(), key=lambda entry: entry.name):
             if file.name.endswith((".py", ".toml")):
                 digest.update(file.read_bytes())
+    for name in ("element_types.py", "element_types.toml"):
+        digest.update(root.joinpath(name).read_bytes())
     return digest.hexdigest()
 
 
@@ -206,6 +208,8 @@ def _state(path: Path) -> tuple[str, int, int]:
 
 
 def _sha256(path: Path) -> str:
+    from tracekit.ingest.disk import opened_file  # a room that is slow to import
+
     with opened_file(path, str(path)) as file:
         return file.finish()
 

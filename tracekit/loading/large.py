@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from tracekit.attention import part_tables
+from tracekit.attention.tables import part_tables
 from tracekit.ingest import TABLES, Frames
 from tracekit.link import Around, Linked, Survey, Tally, link_part, survey
 from tracekit.loading.cuts import cuts

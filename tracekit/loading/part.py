@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.attention import calls_with_padding, part_tables
-from tracekit.attention.tables import with_trace_id
+from tracekit.attention.batches import calls_with_padding
+from tracekit.attention.tables import part_tables, with_trace_id
 from tracekit.ingest import TABLES, Frames
 from tracekit.link import Around, Survey, Tally, link_part
 from tracekit.loading.opening import set_down

@@ -1,6 +1,6 @@
 """Runs, from whatever a user gives to a bundle or to tables.
 
-Owns what is read (bundles, captured bundles, traces), what is written, and when the cache is asked.
+Owns what is read (captured bundles, traces) and what is written.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit import __version__, bundle
-from tracekit.attention import give_meaning, read_facts
-from tracekit.attention.tables import ranked
+from tracekit.attention.facts import read_facts
+from tracekit.attention.tables import give_meaning, ranked
 from tracekit.errors import TracekitError
 from tracekit.ingest import opened, read_bytes
 from tracekit.link import link
-from tracekit.loading import cache
 from tracekit.loading.making import Made, make, scratch
-from tracekit.loading.opening import scanned, tables_in
+from tracekit.loading.opening import scanned
 from tracekit.loading.raw import entry_names
 from tracekit.loading.sources import Known, find, ranks
 from tracekit.loading.trace import Source
@@ -132,28 +131,18 @@ def _begins_with_gzip(content: Path | bytes) -> bool:
         return file.read(2) == b"\x1f\x8b"
 
 
-def open_traces(path: Path, crew: Crew, settings: Settings, say: Callable[[str], None]) -> dict[str, pl.LazyFrame]:
-    """Return the tables of traces, or of a captured bundle that holds none; the rest is as `open_tables` says."""
-    found = [] if bundle.is_bundle(path) else find([path])
-    files = [source.path for source in found] or [path]
-    options = (settings.is_strict, *(source.name for source in found))  # a name may tell the rank
-    cached = cache.path_for(files, options) if cache.limit() else None
-    if cached is not None and os.path.lexists(cached):
-        try:
-            tables = tables_in(bundle.Bundle.open(cached))
-        except TracekitError:
-            say("the cached copy is damaged")
-        else:
-            cache.touch(cached)
-            return tables
-    say(f"loading {path.name}")
-    crew.prepare(files, settings.whole_bytes)
+def make_and_keep(
+    path: Path, crew: Crew, settings: Settings, say: Callable[[str], None], keep: Callable[[Mapping[str, Path]], None]
+) -> dict[str, pl.LazyFrame]:
+    """Load the traces at a path and return their tables; `keep` gets the files of a bundle's entries meanwhile.
+
+    `say` hears why they can't be kept, if so. Raises TracekitError if the path is no run.
+    """
     run = _run([path])
     with scratch() as folder:
         made = make(run.sources, folder, crew, settings)
-        if cached is not None:
-            try:
-                cache.store(cached, {**made.entries}, files, options)
-            except TracekitError as error:
-                say(f"the result can't be cached: {error}")
+        try:
+            keep(made.entries)
+        except TracekitError as error:
+            say(f"the result can't be cached: {error}")
         return scanned({entry: path.read_bytes() for entry, path in made.entries.items()}, path.name)

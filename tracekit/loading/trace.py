@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.attention import Facts, batches, give_meaning, with_lengths
 from tracekit.attention import tables as meaning
+from tracekit.attention.batches import batches
+from tracekit.attention.calls import with_lengths
+from tracekit.attention.facts import Facts
+from tracekit.attention.tables import give_meaning
 from tracekit.errors import TracekitError
 from tracekit.ingest import (
     PIECE_BYTES,
