@@ -97,94 +97,41 @@
 -- having $top > 0 and n > $top
 -- '''
 -- ///
-with
-    calls as materialized(select * from roof_call where kind = 'gemm'),
-    signatures as (
-        select
-            m,
-            n,
-            k,
-            batch,
-            dtype,
-            count(*) as calls,
-            sum(work_ns)::bigint as work_ns,
-            avg(work_ns) as mean_ns,
-            round(avg(flops))::bigint as call_flops,
-            max(flops_status) as flops_status,
-            round(avg(bytes))::bigint as call_bytes,
-            max(bytes_status) as bytes_status,
-            sum(flops) as flops,
-            sum(bytes) as bytes,
-            peak_flops_per_s,
-            peak_bytes_per_s,
-            first(kernel order by work_ns desc, kernel) as kernel,
-            string_agg(distinct suspicion, '; ' order by suspicion) as suspicion,
-            string_agg(distinct reason, '; ' order by reason) as reason
-        from calls
-        group by all
-    ),
-    held as (
-        select
-            *,
-            1e9 * flops / peak_flops_per_s as compute_ns,
-            1e9 * bytes / peak_bytes_per_s as memory_ns
-        from signatures
-    ),
-    by_bound as (
-        select m, n, k, batch, dtype, bound, sum(work_ns) as bound_ns
-        from calls
-        where bound is not null
-        group by all
-    ),
-    main_bound as (
-        select m, n, k, batch, dtype, first(bound order by bound_ns desc, bound) as bound
-        from by_bound
-        group by all
-    )
 select
-    s.m,
-    s.n,
-    s.k,
-    s.batch,
-    s.dtype,
-    s.calls,
-    s.work_ns,
-    s.work_ns / nullif((select sum(dur_ns) from work), 0) as share_frac,
-    s.mean_ns,
-    s.call_flops,
-    s.flops_status,
-    s.call_bytes,
-    s.bytes_status,
-    s.flops / nullif(s.bytes, 0) as intensity_flops_per_byte,
-    1e9 * s.flops / nullif(s.work_ns, 0) as achieved_flops_per_s,
-    1e9 * s.bytes / nullif(s.work_ns, 0) as achieved_bytes_per_s,
-    s.peak_flops_per_s,
-    s.compute_ns / nullif(s.work_ns, 0) as peak_frac,
-    s.memory_ns / nullif(s.work_ns, 0) as bandwidth_frac,
-    case
-        when s.compute_ns is not null and s.memory_ns is not null
-        then greatest(s.compute_ns, s.memory_ns) / nullif(s.work_ns, 0)
-    end as roof_frac,
-    b.bound,
-    s.suspicion,
-    s.reason,
-    s.kernel
-from held as s
-left join
-    main_bound as b
-    on b.m is not distinct from s.m
-    and b.n is not distinct from s.n
-    and b.k is not distinct from s.k
-    and b.batch is not distinct from s.batch
-    and b.dtype is not distinct from s.dtype
+    m,
+    n,
+    k,
+    batch,
+    dtype,
+    calls,
+    work_ns,
+    share_frac,
+    mean_ns,
+    call_flops,
+    flops_status,
+    call_bytes,
+    bytes_status,
+    intensity_flops_per_byte,
+    achieved_flops_per_s,
+    achieved_bytes_per_s,
+    peak_flops_per_s,
+    peak_frac,
+    bandwidth_frac,
+    roof_frac,
+    bound,
+    suspicion,
+    reason,
+    kernel
+from roof_signature(false)
+where kind = 'gemm'
 order by
-    s.suspicion is null,
-    s.work_ns desc nulls last,
-    s.m nulls last,
-    s.n nulls last,
-    s.k nulls last,
-    s.batch nulls last,
-    s.dtype nulls last,
-    s.peak_flops_per_s nulls last,
-    s.peak_bytes_per_s nulls last
+    suspicion is null,
+    work_ns desc nulls last,
+    m nulls last,
+    n nulls last,
+    k nulls last,
+    batch nulls last,
+    dtype nulls last,
+    peak_flops_per_s nulls last,
+    peak_bytes_per_s nulls last
 limit case when $top > 0 then $top else 9223372036854775807 end

@@ -759,3 +759,115 @@ comment on column roof_call.memory_ns is 'Time its bytes take at that bandwidth.
 comment on column roof_call.bound is 'What limits it: launch (the device waited for its launches longer than it worked), latency (the peaks would allow a quarter of the time, and its kernels take under 10 µs each or have fewer blocks than the device has multiprocessors), neither (the peaks would allow a quarter of the time, and it is not latency: more bytes than must move, as in an unfused attention, or other instructions), else the longer of compute_ns and memory_ns; null without peaks.';
 comment on column roof_call.suspicion is 'What can''t be: more than a peak; null where there is no such thing.';
 comment on column roof_call.reason is 'Why there are no rates or no peaks; null where there are.';
+
+create macro roof_signature(by_op) as table
+with
+    keyed as (
+        select
+            kind,
+            case when by_op then name end as name,
+            case when by_op then phase end as phase,
+            sizes,
+            m,
+            n,
+            k,
+            batch,
+            flop_count,
+            dtype,
+            kernel,
+            work_ns,
+            flops,
+            flops_status,
+            bytes,
+            bytes_status,
+            peak_flops_per_s,
+            peak_bytes_per_s,
+            bound,
+            suspicion,
+            reason
+        from roof_call
+    ),
+    calls as (
+        select
+            *,
+            case
+                when bound is not null
+                then sum(work_ns) over (partition by kind, name, phase, sizes, flop_count, dtype, bound)
+            end as bound_ns
+        from keyed
+    ),
+    signatures as (
+        select
+            kind,
+            name,
+            phase,
+            sizes,
+            m,
+            n,
+            k,
+            batch,
+            flop_count,
+            dtype,
+            peak_flops_per_s,
+            peak_bytes_per_s,
+            count(*) as calls,
+            sum(work_ns)::bigint as work_ns,
+            avg(work_ns) as mean_ns,
+            round(avg(flops))::bigint as call_flops,
+            max(flops_status) as flops_status,
+            round(avg(bytes))::bigint as call_bytes,
+            max(bytes_status) as bytes_status,
+            sum(flops) as flops,
+            sum(bytes) as bytes,
+            first(bound order by bound_ns desc nulls last, bound) as bound,
+            string_agg(distinct suspicion, '; ' order by suspicion) as suspicion,
+            string_agg(distinct reason, '; ' order by reason) as reason,
+            first(kernel order by work_ns desc, kernel) as kernel
+        from calls
+        group by all
+    ),
+    held as (
+        select
+            *,
+            1e9 * flops / peak_flops_per_s as compute_ns,
+            1e9 * bytes / peak_bytes_per_s as memory_ns
+        from signatures
+    )
+select
+    kind,
+    name,
+    phase,
+    sizes,
+    m,
+    n,
+    k,
+    batch,
+    flop_count,
+    dtype,
+    calls,
+    work_ns,
+    work_ns / nullif((select sum(dur_ns) from work), 0) as share_frac,
+    mean_ns,
+    call_flops,
+    flops_status,
+    call_bytes,
+    bytes_status,
+    flops / nullif(bytes, 0) as intensity_flops_per_byte,
+    1e9 * flops / nullif(work_ns, 0) as achieved_flops_per_s,
+    1e9 * bytes / nullif(work_ns, 0) as achieved_bytes_per_s,
+    peak_flops_per_s,
+    peak_bytes_per_s,
+    compute_ns / nullif(work_ns, 0) as peak_frac,
+    memory_ns / nullif(work_ns, 0) as bandwidth_frac,
+    case
+        when compute_ns is not null and memory_ns is not null
+        then greatest(compute_ns, memory_ns) / nullif(work_ns, 0)
+    end as roof_frac,
+    bound,
+    suspicion,
+    reason,
+    kernel
+from held
+;
+
+comment on macro table roof_signature is 'roof_call by signature: calls of the same sizes, format and peaks a row, by their op and phase too if by_op, with their rates. Columns as in roof_call, and those that gemm_calls explains.';
