@@ -12,7 +12,7 @@
 -- batch = "Products in one call."
 -- dtype = """Number format in which it multiplies, by the kernel's name, else by the inputs; null
 -- where neither tells."""
--- calls = "Calls: ops; kernels where no op tells of them."
+-- calls = "Calls: ops; kernels where no op tells of them or their op has no sizes."
 -- work_ns = """Summed duration of their device work, copies and sets included; host time where no
 -- device was recorded."""
 -- share_frac = """work_ns over that of all work."""
@@ -79,13 +79,38 @@
 --
 -- [[notes]]
 -- status = "not_derivable"
--- text = """{0:.1f} % of the time of products has no sizes: {1}. Rates leave it out."""
+-- text = """{0:.1f} % of the time of products has no sizes, and rates leave it out: {1}."""
+-- sql = '''
+-- with
+-- lacking as (
+-- select
+-- coalesce(family, kernel) || coalesce(' in ' || op_name, '') || ' ' ||
+-- printf('%.2f ms', sum(work_ns) / 1e6) || ' (' || reason || ')' as line,
+-- sum(work_ns) as work_ns
+-- from gemm_call
+-- where flops is null
+-- group by coalesce(family, kernel), op_name, reason
+-- )
+-- select
+-- 100.0 * sum(work_ns) / nullif((select sum(work_ns) from gemm_call), 0) as share,
+-- string_agg(line, '; ' order by work_ns desc, line) filter (where place <= 5) ||
+-- case when count(*) > 5 then '; ' || (count(*) - 5) || ' more' else '' end
+-- from (
+-- select line, work_ns, row_number() over (order by work_ns desc, line) as place from lacking
+-- )
+-- having share > 0
+-- '''
+--
+-- [[notes]]
+-- status = "info"
+-- text = """{0:.1f} % of all work is fused attention and convolutions, whose products are no
+-- rows."""
 -- sql = '''
 -- select
--- 100.0 * sum(work_ns) filter (where flops is null) / nullif(sum(work_ns), 0) as share,
--- string_agg(distinct reason, '; ' order by reason) filter (where flops is null)
--- from gemm_call
--- having share > 0
+-- 100.0 * sum(dur_ns) filter (where role in ('attention.core', 'conv')) /
+-- nullif(sum(dur_ns), 0) as share
+-- from work
+-- having share >= 0.05
 -- '''
 --
 -- [[notes]]

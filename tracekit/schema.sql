@@ -475,6 +475,7 @@ with
             count(*) as pieces,
             sum(dur_ns)::bigint as work_ns,
             first(name order by dur_ns desc, name) as kernel,
+            first(family order by dur_ns desc, name) as family,
             first(compute_dtype order by dur_ns desc, compute_dtype) filter (where compute_dtype is not null) as compute_dtype
         from pieces
         group by all
@@ -493,6 +494,7 @@ select
     coalesce(c.compute_dtype, p.dtype) as dtype,
     case when c.compute_dtype is not null then 'kernel' when p.dtype is not null then 'inputs' end as dtype_source,
     c.kernel,
+    c.family,
     c.pieces,
     c.work_ns,
     p.flops,
@@ -504,7 +506,7 @@ select
         then p.reason
         when c.op_name is null
         then 'no op asked for it in the trace'
-        else 'its op is no matrix product'
+        else 'its op has no shapes of a product'
     end as reason
 from calls as c
 left join
@@ -529,6 +531,7 @@ comment on column gemm_call.k is 'Length of the sums.';
 comment on column gemm_call.dtype is 'Number format in which it multiplies.';
 comment on column gemm_call.dtype_source is 'What tells it: kernel (its name) or inputs (then fp32 may run as tf32).';
 comment on column gemm_call.kernel is 'Kernel of most of its time.';
+comment on column gemm_call.family is 'Family of that kernel.';
 comment on column gemm_call.pieces is 'Pieces of work.';
 comment on column gemm_call.work_ns is 'Summed duration of its work.';
 comment on column gemm_call.flops is 'Floating-point operations: 2 batch m n k.';
