@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import count
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -396,6 +397,56 @@ def test_sequences_and_heads_that_lie_in_one_dim_are_not_told_apart() -> None:
     assert told(row, "flops", "flops_status") == (2 * H * B * N * N * 16, "exact")
     view = call("aten::view", [[B * H, N, D], []], HALF, ["", f"[{B}, {H}, {N}, {D}]"], at=95, lasts=1)
     assert told(one(flat[0], softmax, flat[1], view), "b", "hq", "pairs") == (B, H, B * N * N)
+
+
+def decode_chain(queries: list[int], viewed: list[int], keys: list[int], *, moves_heads: bool = True) -> list[Event]:
+    """Make a chain whose scores have a row for each query head that shares a key head, its keys as a cache has them."""
+    *batch, rows, d = viewed
+    many, swapped, flat = keys[-3], [*keys[:-3], keys[-2], keys[-3], d], prod(batch)
+    name = "aten::transpose" if moves_heads else "aten::contiguous"
+    return [
+        call("aten::view", [queries, []], HALF, ["", str([*batch, -1, d])], at=0, lasts=1),
+        call(name, [keys, [], []], HALF, ["", "-3", "-2"], at=2, lasts=1),
+        call("aten::transpose", [swapped, [], []], HALF, ["", "-2", "-1"], at=4, lasts=1),
+        call("aten::matmul", [viewed, [*batch, d, many]], HALF, at=6, lasts=3),
+        call("aten::bmm", [[flat, rows, d], [flat, d, many]], HALF, at=7, lasts=1),
+        call("aten::softmax", [[*batch, rows, many], [], []], HALF, at=10, lasts=1),
+        call("aten::matmul", [[*batch, rows, many], [*batch, many, d]], HALF, at=12, lasts=3),
+        call("aten::bmm", [[flat, rows, many], [flat, many, d]], HALF, at=13, lasts=1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("queries", "viewed", "keys", "b"),
+    [
+        ([16, 64], [8, 2, 64], [17, 8, 64], 1),
+        ([3, 16, 64], [3, 8, 2, 64], [3, 17, 8, 64], 3),
+        ([3, 1, 16, 64], [3, 8, 2, 64], [3, 17, 8, 64], 3),
+    ],
+)
+def test_rows_that_are_heads_sharing_keys_are_one_query(
+    queries: list[int], viewed: list[int], keys: list[int], b: int
+) -> None:
+    row = one(*decode_chain(queries, viewed, keys))
+    assert told(row, "mode", "b", "hq", "hkv", "nq", "nk", "tokens_q", "tokens_k") == (
+        "decode",
+        b,
+        16,
+        8,
+        1,
+        17,
+        b,
+        17 * b,
+    )
+    assert told(row, "pairs", "flops") == (17 * b, 2 * 16 * 17 * b * 128)
+    assert row["bytes"] == 2 * b * (2 * 16 * 64 + 2 * 17 * 8 * 64)
+
+
+def test_rows_that_may_be_tokens_are_not_taken_for_heads() -> None:
+    row = one(*decode_chain([16, 64], [8, 2, 64], [17, 8, 64], moves_heads=False))
+    assert told(row, "mode", "nq", "nk") == ("prefill", 2, 17)
+    row = one(*decode_chain([2, 8, 64], [8, 2, 64], [17, 8, 64]))
+    assert told(row, "mode", "nq") == ("prefill", 2)
 
 
 # --- kernels that no op tells of, places, faults ------------------------------------------------------------------------
