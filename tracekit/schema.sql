@@ -151,7 +151,7 @@ comment on column kernel.compute_dtype is 'Number format in which a product (mat
 comment on column kernel.role is 'What it does in the model.';
 comment on column kernel.role_confidence is 'certain, likely or inferred.';
 comment on column kernel.role_reason is 'What the role was decided by.';
-comment on column kernel.call_id is 'Attention call it belongs to.';
+comment on column kernel.call_id is 'Attention call it belongs to; null for what a vendor''s attention op does beside the attention, such as writing the KV cache, rotating, normalising or quantising.';
 comment on column kernel.unlinked_reason is 'Why it has no op; null where it has one.';
 comment on column kernel.unlinked_cause is 'What probably happened to it; null where it has an op.';
 comment on column kernel.args_json is 'Args without a column of their own, JSON.';
@@ -187,10 +187,10 @@ comment on column attention_call.is_varlen is 'Whether sequences were packed.';
 comment on column attention_call.tokens_q is 'Query tokens over all sequences.';
 comment on column attention_call.tokens_k is 'Key tokens over all sequences; null where they lie in a cache.';
 comment on column attention_call.start_ns is 'Start of its first op, else of its first kernel.';
-comment on column attention_call.kernels is 'Pieces of device work.';
+comment on column attention_call.kernels is 'Pieces of device work that are the attention''s own, as kernel.call_id tells.';
 comment on column attention_call.launches is 'Launches; that of a graph counts for each of its calls.';
 comment on column attention_call.device_ns is 'Summed duration of its device work; null where it has none.';
-comment on column attention_call.host_ns is 'Host time of its outermost ops; null where there are none.';
+comment on column attention_call.host_ns is 'Host time of its outermost ops, whatever else they do; null where there are none.';
 comment on column attention_call.pairs is 'Query-key pairs that no mask of known shape hides, over all sequences, one head; where estimated an upper bound.';
 comment on column attention_call.pairs_least is 'The least they can be: pairs where exact; null where they are not known.';
 comment on column attention_call.pairs_status is 'exact, estimated (a dense mask''s content or packed lengths are not recorded) or not_derivable.';
@@ -441,7 +441,7 @@ comment on column work.family is 'Kernel family; null for an unknown name and on
 comment on column work.role is 'What it does in the model.';
 comment on column work.role_confidence is 'certain, likely or inferred.';
 comment on column work.role_reason is 'What the role was decided by.';
-comment on column work.call_id is 'Attention call it belongs to.';
+comment on column work.call_id is 'Attention call it belongs to, as kernel has it.';
 
 create view gemm_call as
 with

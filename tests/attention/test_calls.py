@@ -294,6 +294,29 @@ def test_an_op_within_a_serving_engines_adds_what_it_knows() -> None:
     assert told(one(outer, inner), "implementation", "b", "nq") == ("vllm", 8, 11)
 
 
+@pytest.mark.parametrize(
+    ("op_name", "kernel_name", "role"),
+    [
+        ("_C_cache_ops::reshape_and_cache_flash", "vllm::reshape_and_cache_flash_kernel", "attention.kv_cache"),
+        ("_C::rotary_embedding", "vllm::rotary_embedding_kernel", "attention.rope"),
+        ("_C::static_scaled_fp8_quant", "vllm::scaled_fp8_quant_kernel_strided", "attention.other"),
+    ],
+)
+def test_what_a_vendors_op_does_beside_the_attention_is_not_the_calls(
+    op_name: str, kernel_name: str, role: str
+) -> None:
+    fmha = "fmhaSm100aKernel_QkvE4m3OBfloat16H64PagedKvCausalP16VarSeqQ128Kv128PersistentContext"
+    made = tables(
+        call("vllm::unified_attention_with_output", [[88, 8, 64], [88, 2, 64], [88, 2, 64], []], lasts=30),
+        op(op_name, 2, 10),
+        *[launch(4, 1), kernel(kernel_name, 40, 3, 1)],
+        *[launch(20, 2), kernel(fmha, 50, 9, 2)],
+    )
+    row = made["attention_call"].row(0, named=True)
+    assert told(row, "kernels", "launches", "device_ns", "backend") == (1, 1, 9000, "trtllm_fmha")
+    assert made["kernel"].select("role", "call_id").rows() == [(role, None), ("attention.core", 0)]
+
+
 def test_one_query_a_sequence_is_decode_and_sees_all_its_keys() -> None:
     dims: list[Any] = [[5, H, D], [90, H, D], [90, H, D], [6], [6]] + [[]] * 14
     concrete = ["", "", "", "", "", "1", "40", "0.", "0.1", "True", "-1", "-1", "0."]
