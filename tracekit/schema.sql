@@ -168,7 +168,7 @@ comment on column attention_call.phase is 'forward, backward or recompute.';
 comment on column attention_call.mode is 'train in a step with a backward pass, else decode for one query a sequence, prefill for several; null where that is not known.';
 comment on column attention_call.implementation is 'What was called: sdpa, varlen_attn, mha_fast_path, flex, flash_attn, flash_attn_3, xformers, vllm, sglang, aiter, flashinfer, sage, naive (a chain of products around a softmax), or generic (an op that is not known, read by its name and the shapes of its inputs).';
 comment on column attention_call.backend is 'SDPA backend that ran (flash, efficient, cudnn, math, overrideable, mps); of other implementations the family of their fused kernel.';
-comment on column attention_call.source is 'What it was found by: op, chain (ops of fitting shapes), autograd (the nodes of a forward call) or kernel (its name alone: an estimate, without shapes).';
+comment on column attention_call.source is 'What it was found by: op, chain (ops of fitting shapes), autograd (the nodes of a forward call), kernel (its name alone: an estimate, without shapes) or capture (a replayed kernel, with what the capture of its graph says of it).';
 comment on column attention_call.b is 'Sequences.';
 comment on column attention_call.hq is 'Query heads.';
 comment on column attention_call.hkv is 'Key and value heads, as the call was given them: heads repeated before count.';
@@ -468,6 +468,7 @@ with
             case when is_op then op_id end as op_id,
             case when not is_op then work_id end as work_id,
             any_value(op_name) as op_name,
+            any_value(pieces.op_id) as asked_by,
             any_value(input_dims) as input_dims,
             any_value(input_types) as input_types,
             any_value(step_id) as step_id,
@@ -506,6 +507,8 @@ select
         then p.reason
         when c.op_name is null
         then 'no op asked for it in the trace'
+        when c.asked_by is null
+        then 'its op is known from the capture of its graph, shapes are not'
         else 'its op has no shapes of a product'
     end as reason
 from calls as c
