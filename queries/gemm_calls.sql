@@ -82,22 +82,26 @@
 -- text = """{0:.1f} % of the time of products has no sizes, and rates leave it out: {1}."""
 -- sql = '''
 -- with
--- lacking as (
--- select
--- coalesce(family, kernel) || coalesce(' in ' || op_name, '') || ' ' ||
--- printf('%.2f ms', sum(work_ns) / 1e6) || ' (' || reason || ')' as line,
+-- sums as (
+-- select coalesce(family, kernel) as family, op_name, reason, flops is null as lacks,
 -- sum(work_ns) as work_ns
 -- from gemm_call
--- where flops is null
--- group by coalesce(family, kernel), op_name, reason
+-- group by all
+-- ),
+-- placed as (
+-- select *, row_number() over (partition by lacks order by work_ns desc, family, op_name) as place
+-- from sums
 -- )
 -- select
--- 100.0 * sum(work_ns) / nullif((select sum(work_ns) from gemm_call), 0) as share,
--- string_agg(line, '; ' order by work_ns desc, line) filter (where place <= 5) ||
--- case when count(*) > 5 then '; ' || (count(*) - 5) || ' more' else '' end
--- from (
--- select line, work_ns, row_number() over (order by work_ns desc, line) as place from lacking
--- )
+-- 100.0 * sum(work_ns) filter (where lacks) / nullif(sum(work_ns), 0) as share,
+-- string_agg(
+-- family || coalesce(' in ' || op_name, '') || printf(' %.2f ms (', work_ns / 1e6) || reason ||
+-- ')',
+-- '; ' order by place
+-- ) filter (where lacks and place <= 5) ||
+-- case when max(place) filter (where lacks) > 5
+-- then '; ' || (max(place) filter (where lacks) - 5) || ' more' else '' end
+-- from placed
 -- having share > 0
 -- '''
 --
@@ -116,11 +120,7 @@
 -- [[notes]]
 -- status = "info"
 -- text = "{0} rows in all; -p top=0 shows every one."
--- sql = '''
--- select count(*) as n
--- from (select distinct m, n, k, batch, dtype from gemm_call)
--- having $top > 0 and n > $top
--- '''
+-- column = "all_rows"
 -- ///
 select
     m,
@@ -146,7 +146,8 @@ select
     bound,
     suspicion,
     reason,
-    kernel
+    kernel,
+    case when $top > 0 and count(*) over () > $top then count(*) over () end as all_rows
 from roof_signature(false)
 where kind = 'gemm'
 order by

@@ -42,21 +42,7 @@
 -- [[notes]]
 -- status = "info"
 -- text = "{0} rows in all; -p top=0 shows every one."
--- sql = '''
--- with
--- groups as (
--- select distinct
--- case
--- when o.kind = 'annotation' then regexp_replace(o.name, '[#=]\d+', '', 'g') else o.name
--- end as op,
--- o.kind,
--- m.class_name
--- from op as o left join module as m on m.module_id = o.module_id
--- where o.kind <> 'annotation' or (o.trace_id, o.name) not in (select (trace_id, name) from step)
--- )
--- select count(*) + (select count(*) from (from kernel where op_id is null limit 1)) as n
--- from groups having $top > 0 and n > $top
--- '''
+-- column = "all_rows"
 -- ///
 with
     step_mark as (
@@ -134,7 +120,8 @@ select
     launch_ns,
     launches,
     device_ns,
-    device_ns / nullif(self_ns, 0) as device_to_host_frac
+    device_ns / nullif(self_ns, 0) as device_to_host_frac,
+    case when $top > 0 and count(*) over () > $top then count(*) over () end as all_rows
 from costs
 order by
     self_ns desc, device_ns desc nulls last, op nulls last, kind nulls last, module_class nulls last

@@ -88,11 +88,7 @@
 -- [[notes]]
 -- status = "info"
 -- text = "{0} rows in all; -p top=0 shows every one."
--- sql = '''
--- select count(*) as n
--- from (select distinct kind, name, phase, sizes, flop_count, dtype from roof_call)
--- having $top > 0 and n > $top
--- '''
+-- column = "all_rows"
 -- ///
 select
     kind,
@@ -119,7 +115,8 @@ select
     bound,
     suspicion,
     reason,
-    kernel
+    kernel,
+    case when $top > 0 and count(*) over () > $top then count(*) over () end as all_rows
 from roof_signature(true)
 order by
     suspicion is null,
