@@ -88,6 +88,16 @@
 -- '''
 --
 -- [[notes]]
+-- status = "estimated"
+-- text = """{0:,} of {1:,} calls are replayed from a graph and have the sizes of its capture, by
+-- position: a batch smaller than the captured one is padded to it."""
+-- sql = '''
+-- select count(*) filter (where source = 'capture') as captured, count(*)
+-- from attention_call
+-- having captured > 0
+-- '''
+--
+-- [[notes]]
 -- status = "warning"
 -- text = "{0:,} of {1:,} calls have no device work in the trace, so no time and no rate."
 -- sql = '''

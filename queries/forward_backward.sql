@@ -80,17 +80,7 @@
 -- [[notes]]
 -- status = "info"
 -- text = "{0} rows in all; -p top=0 shows every one."
--- sql = '''
--- with
--- groups as (
--- select distinct
--- case when list_contains(string_split($by, ','), 'module') then module_class end as module_class,
--- case when list_contains(string_split($by, ','), 'role') then role end as role
--- from work
--- where phase in ('forward', 'backward', 'recompute')
--- )
--- select count(*) from groups having $top > 0 and count(*) > $top
--- '''
+-- column = "all_rows"
 -- ///
 with
     picked as (
@@ -129,7 +119,8 @@ select
     total_ns / nullif(sum(total_ns) over (), 0) as share_frac,
     forward_kernels,
     backward_kernels,
-    recompute_kernels
+    recompute_kernels,
+    case when $top > 0 and count(*) over () > $top then count(*) over () end as all_rows
 from sums
 order by total_ns desc, module_class nulls last, role nulls last
 limit case when $top > 0 then $top else 9223372036854775807 end

@@ -12,7 +12,7 @@
 -- batch = "Products in one call."
 -- dtype = """Number format in which it multiplies, by the kernel's name, else by the inputs; null
 -- where neither tells."""
--- calls = "Calls: ops; kernels where no op tells of them."
+-- calls = "Calls: ops; kernels where no op tells of them or their op has no sizes."
 -- work_ns = """Summed duration of their device work, copies and sets included; host time where no
 -- device was recorded."""
 -- share_frac = """work_ns over that of all work."""
@@ -79,112 +79,85 @@
 --
 -- [[notes]]
 -- status = "not_derivable"
--- text = """{0:.1f} % of the time of products has no sizes: {1}. Rates leave it out."""
+-- text = """{0:.1f} % of the time of products has no sizes, and rates leave it out: {1}."""
 -- sql = '''
--- select
--- 100.0 * sum(work_ns) filter (where flops is null) / nullif(sum(work_ns), 0) as share,
--- string_agg(distinct reason, '; ' order by reason) filter (where flops is null)
+-- with
+-- sums as (
+-- select coalesce(family, kernel) as family, op_name, reason, flops is null as lacks,
+-- sum(work_ns) as work_ns
 -- from gemm_call
+-- group by all
+-- ),
+-- placed as (
+-- select *, row_number() over (partition by lacks order by work_ns desc, family, op_name) as place
+-- from sums
+-- )
+-- select
+-- 100.0 * sum(work_ns) filter (where lacks) / nullif(sum(work_ns), 0) as share,
+-- string_agg(
+-- family || coalesce(' in ' || op_name, '') || printf(' %.2f ms (', work_ns / 1e6) || reason ||
+-- ')',
+-- '; ' order by place
+-- ) filter (where lacks and place <= 5) ||
+-- case when max(place) filter (where lacks) > 5
+-- then '; ' || (max(place) filter (where lacks) - 5) || ' more' else '' end
+-- from placed
 -- having share > 0
 -- '''
 --
 -- [[notes]]
 -- status = "info"
--- text = "{0} rows in all; -p top=0 shows every one."
+-- text = """{0:.1f} % of all work is fused attention and convolutions, whose products are no
+-- rows."""
 -- sql = '''
--- select count(*) as n
--- from (select distinct m, n, k, batch, dtype from gemm_call)
--- having $top > 0 and n > $top
+-- select
+-- 100.0 * sum(dur_ns) filter (where role in ('attention.core', 'conv')) /
+-- nullif(sum(dur_ns), 0) as share
+-- from work
+-- having share >= 0.05
 -- '''
+--
+-- [[notes]]
+-- status = "info"
+-- text = "{0} rows in all; -p top=0 shows every one."
+-- column = "all_rows"
 -- ///
-with
-    calls as materialized(select * from roof_call where kind = 'gemm'),
-    signatures as (
-        select
-            m,
-            n,
-            k,
-            batch,
-            dtype,
-            count(*) as calls,
-            sum(work_ns)::bigint as work_ns,
-            avg(work_ns) as mean_ns,
-            round(avg(flops))::bigint as call_flops,
-            max(flops_status) as flops_status,
-            round(avg(bytes))::bigint as call_bytes,
-            max(bytes_status) as bytes_status,
-            sum(flops) as flops,
-            sum(bytes) as bytes,
-            peak_flops_per_s,
-            peak_bytes_per_s,
-            first(kernel order by work_ns desc, kernel) as kernel,
-            string_agg(distinct suspicion, '; ' order by suspicion) as suspicion,
-            string_agg(distinct reason, '; ' order by reason) as reason
-        from calls
-        group by all
-    ),
-    held as (
-        select
-            *,
-            1e9 * flops / peak_flops_per_s as compute_ns,
-            1e9 * bytes / peak_bytes_per_s as memory_ns
-        from signatures
-    ),
-    by_bound as (
-        select m, n, k, batch, dtype, bound, sum(work_ns) as bound_ns
-        from calls
-        where bound is not null
-        group by all
-    ),
-    main_bound as (
-        select m, n, k, batch, dtype, first(bound order by bound_ns desc, bound) as bound
-        from by_bound
-        group by all
-    )
 select
-    s.m,
-    s.n,
-    s.k,
-    s.batch,
-    s.dtype,
-    s.calls,
-    s.work_ns,
-    s.work_ns / nullif((select sum(dur_ns) from work), 0) as share_frac,
-    s.mean_ns,
-    s.call_flops,
-    s.flops_status,
-    s.call_bytes,
-    s.bytes_status,
-    s.flops / nullif(s.bytes, 0) as intensity_flops_per_byte,
-    1e9 * s.flops / nullif(s.work_ns, 0) as achieved_flops_per_s,
-    1e9 * s.bytes / nullif(s.work_ns, 0) as achieved_bytes_per_s,
-    s.peak_flops_per_s,
-    s.compute_ns / nullif(s.work_ns, 0) as peak_frac,
-    s.memory_ns / nullif(s.work_ns, 0) as bandwidth_frac,
-    case
-        when s.compute_ns is not null and s.memory_ns is not null
-        then greatest(s.compute_ns, s.memory_ns) / nullif(s.work_ns, 0)
-    end as roof_frac,
-    b.bound,
-    s.suspicion,
-    s.reason,
-    s.kernel
-from held as s
-left join
-    main_bound as b
-    on b.m is not distinct from s.m
-    and b.n is not distinct from s.n
-    and b.k is not distinct from s.k
-    and b.batch is not distinct from s.batch
-    and b.dtype is not distinct from s.dtype
+    m,
+    n,
+    k,
+    batch,
+    dtype,
+    calls,
+    work_ns,
+    share_frac,
+    mean_ns,
+    call_flops,
+    flops_status,
+    call_bytes,
+    bytes_status,
+    intensity_flops_per_byte,
+    achieved_flops_per_s,
+    achieved_bytes_per_s,
+    peak_flops_per_s,
+    peak_frac,
+    bandwidth_frac,
+    roof_frac,
+    bound,
+    suspicion,
+    reason,
+    kernel,
+    case when $top > 0 and count(*) over () > $top then count(*) over () end as all_rows
+from roof_signature(false)
+where kind = 'gemm'
 order by
-    s.suspicion is null,
-    s.work_ns desc nulls last,
-    s.m nulls last,
-    s.n nulls last,
-    s.k nulls last,
-    s.batch nulls last,
-    s.dtype nulls last,
-    s.peak_flops_per_s nulls last,
-    s.peak_bytes_per_s nulls last
+    suspicion is null,
+    work_ns desc nulls last,
+    m nulls last,
+    n nulls last,
+    k nulls last,
+    batch nulls last,
+    dtype nulls last,
+    peak_flops_per_s nulls last,
+    peak_bytes_per_s nulls last
 limit case when $top > 0 then $top else 9223372036854775807 end

@@ -7,13 +7,13 @@
 --
 -- [columns]
 -- op = """Name of the op that was innermost; null for device work that no op launched. Of
--- annotations the running number is left out."""
+-- annotations the running number is left out; those that mark a step are no rows."""
 -- kind = """op, annotation, autograd, collective or region; time in an annotation is that in no
 -- op inside it."""
 -- module_class = "Class of the innermost nn.Module around it; null where none was recorded."
 -- calls = "Times the op was called."
 -- self_ns = """Host time in which it was innermost on its thread, waiting included; all rows sum
--- to the threads' time in ops."""
+-- to the threads' time in ops, steps' own left out."""
 -- share_frac = "self_ns over that of all rows."
 -- launch_ns = "Host time in its launch calls, a part of self_ns."
 -- launches = """Launches made with it as innermost op; a runtime call and the driver call inside
@@ -31,23 +31,25 @@
 --
 -- [[notes]]
 -- status = "info"
--- text = "{0} rows in all; -p top=0 shows every one."
+-- text = """{0:.1f} % of the steps' time on the host was in no op: Python, other libraries or
+-- waiting."""
 -- sql = '''
--- with
--- groups as (
--- select distinct
--- case
--- when o.kind = 'annotation' then regexp_replace(o.name, '[#=]\d+', '', 'g') else o.name
--- end as op,
--- o.kind,
--- m.class_name
--- from op as o left join module as m on m.module_id = o.module_id
--- )
--- select count(*) + (select count(*) from (from kernel where op_id is null limit 1)) as n
--- from groups having $top > 0 and n > $top
+-- select 100.0 * sum(o.self_ns) / nullif(sum(o.dur_ns), 0) as share
+-- from op as o
+-- where o.kind = 'annotation' and (o.trace_id, o.name) in (select (trace_id, name) from step)
 -- '''
+--
+-- [[notes]]
+-- status = "info"
+-- text = "{0} rows in all; -p top=0 shows every one."
+-- column = "all_rows"
 -- ///
 with
+    step_mark as (
+        select o.op_id
+        from op as o
+        where o.kind = 'annotation' and (o.trace_id, o.name) in (select (trace_id, name) from step)
+    ),
     one_launch as (
         select op_id, max(dur_ns) as dur_ns
         from launch
@@ -78,6 +80,7 @@ with
         left join module as m on m.module_id = o.module_id
         left join launched as l on l.op_id = o.op_id
         left join worked as w on w.op_id = o.op_id
+        where o.op_id not in (select op_id from step_mark)
         union all by name
         select
             null::varchar as op,
@@ -117,7 +120,8 @@ select
     launch_ns,
     launches,
     device_ns,
-    device_ns / nullif(self_ns, 0) as device_to_host_frac
+    device_ns / nullif(self_ns, 0) as device_to_host_frac,
+    case when $top > 0 and count(*) over () > $top then count(*) over () end as all_rows
 from costs
 order by
     self_ns desc, device_ns desc nulls last, op nulls last, kind nulls last, module_class nulls last

@@ -88,111 +88,45 @@
 -- [[notes]]
 -- status = "info"
 -- text = "{0} rows in all; -p top=0 shows every one."
--- sql = '''
--- select count(*) as n
--- from (select distinct kind, name, phase, sizes, flop_count, dtype from roof_call)
--- having $top > 0 and n > $top
--- '''
+-- column = "all_rows"
 -- ///
-with
-    calls as materialized(select * from roof_call),
-    signatures as (
-        select
-            kind,
-            name,
-            phase,
-            sizes,
-            flop_count,
-            dtype,
-            count(*) as calls,
-            sum(work_ns)::bigint as work_ns,
-            avg(work_ns) as mean_ns,
-            round(avg(flops))::bigint as call_flops,
-            max(flops_status) as flops_status,
-            round(avg(bytes))::bigint as call_bytes,
-            max(bytes_status) as bytes_status,
-            sum(flops) as flops,
-            sum(bytes) as bytes,
-            peak_flops_per_s,
-            peak_bytes_per_s,
-            first(kernel order by work_ns desc, kernel) as kernel,
-            string_agg(distinct suspicion, '; ' order by suspicion) as suspicion,
-            string_agg(distinct reason, '; ' order by reason) as reason
-        from calls
-        group by all
-    ),
-    held as (
-        select
-            *,
-            1e9 * flops / peak_flops_per_s as compute_ns,
-            1e9 * bytes / peak_bytes_per_s as memory_ns
-        from signatures
-    ),
-    by_bound as (
-        select kind, name, phase, sizes, flop_count, dtype, bound, sum(work_ns) as bound_ns
-        from calls
-        where bound is not null
-        group by all
-    ),
-    main_bound as (
-        select
-            kind,
-            name,
-            phase,
-            sizes,
-            flop_count,
-            dtype,
-            first(bound order by bound_ns desc, bound) as bound
-        from by_bound
-        group by all
-    )
 select
-    s.kind,
-    s.name,
-    s.phase,
-    s.sizes,
-    s.flop_count,
-    s.dtype,
-    s.calls,
-    s.work_ns,
-    s.work_ns / nullif((select sum(dur_ns) from work), 0) as share_frac,
-    s.mean_ns,
-    s.call_flops,
-    s.flops_status,
-    s.call_bytes,
-    s.bytes_status,
-    s.flops / nullif(s.bytes, 0) as intensity_flops_per_byte,
-    1e9 * s.flops / nullif(s.work_ns, 0) as achieved_flops_per_s,
-    1e9 * s.bytes / nullif(s.work_ns, 0) as achieved_bytes_per_s,
-    s.peak_flops_per_s,
-    s.compute_ns / nullif(s.work_ns, 0) as peak_frac,
-    s.memory_ns / nullif(s.work_ns, 0) as bandwidth_frac,
-    case
-        when s.compute_ns is not null and s.memory_ns is not null
-        then greatest(s.compute_ns, s.memory_ns) / nullif(s.work_ns, 0)
-    end as roof_frac,
-    b.bound,
-    s.suspicion,
-    s.reason,
-    s.kernel
-from held as s
-left join
-    main_bound as b
-    on b.kind is not distinct from s.kind
-    and b.name is not distinct from s.name
-    and b.phase is not distinct from s.phase
-    and b.sizes is not distinct from s.sizes
-    and b.flop_count is not distinct from s.flop_count
-    and b.dtype is not distinct from s.dtype
+    kind,
+    name,
+    phase,
+    sizes,
+    flop_count,
+    dtype,
+    calls,
+    work_ns,
+    share_frac,
+    mean_ns,
+    call_flops,
+    flops_status,
+    call_bytes,
+    bytes_status,
+    intensity_flops_per_byte,
+    achieved_flops_per_s,
+    achieved_bytes_per_s,
+    peak_flops_per_s,
+    peak_frac,
+    bandwidth_frac,
+    roof_frac,
+    bound,
+    suspicion,
+    reason,
+    kernel,
+    case when $top > 0 and count(*) over () > $top then count(*) over () end as all_rows
+from roof_signature(true)
 order by
-    s.suspicion is null,
-    s.work_ns desc nulls last,
-    s.kind nulls last,
-    s.name nulls last,
-    s.phase nulls last,
-    s.sizes nulls last,
-    s.flop_count nulls last,
-    s.dtype nulls last,
-    s.peak_flops_per_s nulls last,
-    s.peak_bytes_per_s nulls last
+    suspicion is null,
+    work_ns desc nulls last,
+    kind nulls last,
+    name nulls last,
+    phase nulls last,
+    sizes nulls last,
+    flop_count nulls last,
+    dtype nulls last,
+    peak_flops_per_s nulls last,
+    peak_bytes_per_s nulls last
 limit case when $top > 0 then $top else 9223372036854775807 end

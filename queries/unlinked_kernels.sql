@@ -33,13 +33,7 @@
 -- [[notes]]
 -- status = "info"
 -- text = "{0} rows in all; -p top=0 shows every one."
--- sql = '''
--- with
--- groups as (
--- select distinct unlinked_reason, unlinked_cause, name, role from kernel where op_id is null
--- )
--- select count(*) from groups having $top > 0 and count(*) > $top
--- '''
+-- column = "all_rows"
 -- ///
 with whole as (select sum(dur_ns) as dur_ns from kernel)
 select
@@ -49,7 +43,8 @@ select
     role,
     count(*) as calls,
     sum(k.dur_ns)::bigint as total_ns,
-    sum(k.dur_ns) / nullif((select dur_ns from whole), 0) as share_frac
+    sum(k.dur_ns) / nullif((select dur_ns from whole), 0) as share_frac,
+    case when $top > 0 and count(*) over () > $top then count(*) over () end as all_rows
 from kernel as k
 where op_id is null
 group by reason, cause, name, role

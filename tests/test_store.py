@@ -157,6 +157,12 @@ def test_every_column_of_the_live_views_has_its_comment(store: Store) -> None:
     assert dict(views.rows()) == {relation.name: relation.doc for relation in schema()}
 
 
+def test_every_macro_has_its_comment(store: Store) -> None:
+    macros = store.ask("select function_name, comment from duckdb_functions() where not internal")
+    assert macros["function_name"].to_list() == ["roof_signature"]
+    assert all(text.endswith(".") for text in macros["comment"])
+
+
 def test_frames_and_lazy_frames_are_the_same_table() -> None:
     with Store({"kernel": KERNELS}) as eager, Store({"kernel": KERNELS.lazy()}) as lazy:
         text = "select * from kernel order by kernel_id"

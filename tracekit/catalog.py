@@ -76,11 +76,16 @@ class Param:
 
 @dataclass(frozen=True)
 class NoteRule:
-    """A note that an answer carries if its SQL, which sees the same parameters, gives a value."""
+    """A note that an answer carries if its SQL, which sees the same parameters, gives a value.
+
+    Without SQL it is the value of `column` in the first row, which the question's own SQL gives beside what the header
+    names: what it has computed anyway need not be computed again.
+    """
 
     status: Status
     sql: str
     text: str
+    column: str = ""
 
 
 @dataclass(frozen=True)
@@ -159,7 +164,10 @@ def _question(name: str, header: dict[str, Any], sql: str) -> Question:
             for key, value in params
         },
         columns={key: _line(doc) for key, doc in header["columns"].items()},
-        notes=tuple(NoteRule(rule["status"], rule["sql"], _line(rule["text"])) for rule in header.get("notes", ())),
+        notes=tuple(
+            NoteRule(rule["status"], rule.get("sql", ""), _line(rule["text"]), "" if "sql" in rule else rule["column"])
+            for rule in header.get("notes", ())
+        ),
         sql=sql,
     )
 

@@ -92,11 +92,12 @@ class Run:
         if not asked.sql:
             frame, said = catalog.BY_CODE[question].answer(self._store, values, self._other)
             return Table(asked.name, frame, dict(asked.columns), (*said, *self._run_notes()))
-        frame, *found = self._store.several([(asked.sql, values), *(_used(rule, values) for rule in asked.notes)])
-        notes = (*_rule_notes(asked, found), *self._run_notes())
+        beside = [_used(rule, values) for rule in asked.notes if rule.sql]
+        frame, *found = self._store.several([(asked.sql, values), *beside])
+        notes = (*_rule_notes(asked, frame, iter(found)), *self._run_notes())
         if not frame.height:
             notes = (Note("info", "Nothing in the run, or in the selected part of it, matches."), *notes)
-        return Table(asked.name, frame, dict(asked.columns), notes)
+        return Table(asked.name, frame.select(*asked.columns), dict(asked.columns), notes)
 
     def _other(self, path: Path) -> Store:
         """Open another run whole, to compare with. Raises TracekitError if it is none."""
@@ -194,8 +195,9 @@ def _used(rule: catalog.NoteRule, values: Mapping[str, Any]) -> tuple[str, dict[
     return rule.sql, {name: value for name, value in values.items() if re.search(rf"\${name}\b", rule.sql)}
 
 
-def _rule_notes(asked: catalog.Question, found: Iterable[pl.DataFrame]) -> Iterator[Note]:
-    for rule, rows in zip(asked.notes, found, strict=True):
+def _rule_notes(asked: catalog.Question, answer: pl.DataFrame, found: Iterator[pl.DataFrame]) -> Iterator[Note]:
+    for rule in asked.notes:
+        rows = next(found) if rule.sql else answer.select(rule.column)
         if rows.height and rows.row(0)[0] is not None:
             yield Note(rule.status, rule.text.format(*rows.row(0)))
 

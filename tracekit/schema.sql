@@ -151,7 +151,7 @@ comment on column kernel.compute_dtype is 'Number format in which a product (mat
 comment on column kernel.role is 'What it does in the model.';
 comment on column kernel.role_confidence is 'certain, likely or inferred.';
 comment on column kernel.role_reason is 'What the role was decided by.';
-comment on column kernel.call_id is 'Attention call it belongs to.';
+comment on column kernel.call_id is 'Attention call it belongs to; null for what a vendor''s attention op does beside the attention, such as writing the KV cache, rotating, normalising or quantising.';
 comment on column kernel.unlinked_reason is 'Why it has no op; null where it has one.';
 comment on column kernel.unlinked_cause is 'What probably happened to it; null where it has an op.';
 comment on column kernel.args_json is 'Args without a column of their own, JSON.';
@@ -168,7 +168,7 @@ comment on column attention_call.phase is 'forward, backward or recompute.';
 comment on column attention_call.mode is 'train in a step with a backward pass, else decode for one query a sequence, prefill for several; null where that is not known.';
 comment on column attention_call.implementation is 'What was called: sdpa, varlen_attn, mha_fast_path, flex, flash_attn, flash_attn_3, xformers, vllm, sglang, aiter, flashinfer, sage, naive (a chain of products around a softmax), or generic (an op that is not known, read by its name and the shapes of its inputs).';
 comment on column attention_call.backend is 'SDPA backend that ran (flash, efficient, cudnn, math, overrideable, mps); of other implementations the family of their fused kernel.';
-comment on column attention_call.source is 'What it was found by: op, chain (ops of fitting shapes), autograd (the nodes of a forward call) or kernel (its name alone: an estimate, without shapes).';
+comment on column attention_call.source is 'What it was found by: op, chain (ops of fitting shapes), autograd (the nodes of a forward call), kernel (its name alone: an estimate, without shapes) or capture (a replayed kernel, with what the capture of its graph says of it).';
 comment on column attention_call.b is 'Sequences.';
 comment on column attention_call.hq is 'Query heads.';
 comment on column attention_call.hkv is 'Key and value heads, as the call was given them: heads repeated before count.';
@@ -187,10 +187,10 @@ comment on column attention_call.is_varlen is 'Whether sequences were packed.';
 comment on column attention_call.tokens_q is 'Query tokens over all sequences.';
 comment on column attention_call.tokens_k is 'Key tokens over all sequences; null where they lie in a cache.';
 comment on column attention_call.start_ns is 'Start of its first op, else of its first kernel.';
-comment on column attention_call.kernels is 'Pieces of device work.';
+comment on column attention_call.kernels is 'Pieces of device work that are the attention''s own, as kernel.call_id tells.';
 comment on column attention_call.launches is 'Launches; that of a graph counts for each of its calls.';
 comment on column attention_call.device_ns is 'Summed duration of its device work; null where it has none.';
-comment on column attention_call.host_ns is 'Host time of its outermost ops; null where there are none.';
+comment on column attention_call.host_ns is 'Host time of its outermost ops, whatever else they do; null where there are none.';
 comment on column attention_call.pairs is 'Query-key pairs that no mask of known shape hides, over all sequences, one head; where estimated an upper bound.';
 comment on column attention_call.pairs_least is 'The least they can be: pairs where exact; null where they are not known.';
 comment on column attention_call.pairs_status is 'exact, estimated (a dense mask''s content or packed lengths are not recorded) or not_derivable.';
@@ -441,7 +441,7 @@ comment on column work.family is 'Kernel family; null for an unknown name and on
 comment on column work.role is 'What it does in the model.';
 comment on column work.role_confidence is 'certain, likely or inferred.';
 comment on column work.role_reason is 'What the role was decided by.';
-comment on column work.call_id is 'Attention call it belongs to.';
+comment on column work.call_id is 'Attention call it belongs to, as kernel has it.';
 
 create view gemm_call as
 with
@@ -468,6 +468,7 @@ with
             case when is_op then op_id end as op_id,
             case when not is_op then work_id end as work_id,
             any_value(op_name) as op_name,
+            any_value(pieces.op_id) as asked_by,
             any_value(input_dims) as input_dims,
             any_value(input_types) as input_types,
             any_value(step_id) as step_id,
@@ -475,6 +476,7 @@ with
             count(*) as pieces,
             sum(dur_ns)::bigint as work_ns,
             first(name order by dur_ns desc, name) as kernel,
+            first(family order by dur_ns desc, name) as family,
             first(compute_dtype order by dur_ns desc, compute_dtype) filter (where compute_dtype is not null) as compute_dtype
         from pieces
         group by all
@@ -493,6 +495,7 @@ select
     coalesce(c.compute_dtype, p.dtype) as dtype,
     case when c.compute_dtype is not null then 'kernel' when p.dtype is not null then 'inputs' end as dtype_source,
     c.kernel,
+    c.family,
     c.pieces,
     c.work_ns,
     p.flops,
@@ -504,7 +507,9 @@ select
         then p.reason
         when c.op_name is null
         then 'no op asked for it in the trace'
-        else 'its op is no matrix product'
+        when c.asked_by is null
+        then 'its op is known from the capture of its graph, shapes are not'
+        else 'its op has no shapes of a product'
     end as reason
 from calls as c
 left join
@@ -529,6 +534,7 @@ comment on column gemm_call.k is 'Length of the sums.';
 comment on column gemm_call.dtype is 'Number format in which it multiplies.';
 comment on column gemm_call.dtype_source is 'What tells it: kernel (its name) or inputs (then fp32 may run as tf32).';
 comment on column gemm_call.kernel is 'Kernel of most of its time.';
+comment on column gemm_call.family is 'Family of that kernel.';
 comment on column gemm_call.pieces is 'Pieces of work.';
 comment on column gemm_call.work_ns is 'Summed duration of its work.';
 comment on column gemm_call.flops is 'Floating-point operations: 2 batch m n k.';
@@ -763,3 +769,115 @@ comment on column roof_call.memory_ns is 'Time its bytes take at that bandwidth.
 comment on column roof_call.bound is 'What limits it: launch (the device waited for its launches longer than it worked), latency (the peaks would allow a quarter of the time, and its kernels take under 10 µs each or have fewer blocks than the device has multiprocessors), neither (the peaks would allow a quarter of the time, and it is not latency: more bytes than must move, as in an unfused attention, or other instructions), else the longer of compute_ns and memory_ns; null without peaks.';
 comment on column roof_call.suspicion is 'What can''t be: more than a peak; null where there is no such thing.';
 comment on column roof_call.reason is 'Why there are no rates or no peaks; null where there are.';
+
+create macro roof_signature(by_op) as table
+with
+    keyed as (
+        select
+            kind,
+            case when by_op then name end as name,
+            case when by_op then phase end as phase,
+            sizes,
+            m,
+            n,
+            k,
+            batch,
+            flop_count,
+            dtype,
+            kernel,
+            work_ns,
+            flops,
+            flops_status,
+            bytes,
+            bytes_status,
+            peak_flops_per_s,
+            peak_bytes_per_s,
+            bound,
+            suspicion,
+            reason
+        from roof_call
+    ),
+    calls as (
+        select
+            *,
+            case
+                when bound is not null
+                then sum(work_ns) over (partition by kind, name, phase, sizes, flop_count, dtype, bound)
+            end as bound_ns
+        from keyed
+    ),
+    signatures as (
+        select
+            kind,
+            name,
+            phase,
+            sizes,
+            m,
+            n,
+            k,
+            batch,
+            flop_count,
+            dtype,
+            peak_flops_per_s,
+            peak_bytes_per_s,
+            count(*) as calls,
+            sum(work_ns)::bigint as work_ns,
+            avg(work_ns) as mean_ns,
+            round(avg(flops))::bigint as call_flops,
+            max(flops_status) as flops_status,
+            round(avg(bytes))::bigint as call_bytes,
+            max(bytes_status) as bytes_status,
+            sum(flops) as flops,
+            sum(bytes) as bytes,
+            first(bound order by bound_ns desc nulls last, bound) as bound,
+            string_agg(distinct suspicion, '; ' order by suspicion) as suspicion,
+            string_agg(distinct reason, '; ' order by reason) as reason,
+            first(kernel order by work_ns desc, kernel) as kernel
+        from calls
+        group by all
+    ),
+    held as (
+        select
+            *,
+            1e9 * flops / peak_flops_per_s as compute_ns,
+            1e9 * bytes / peak_bytes_per_s as memory_ns
+        from signatures
+    )
+select
+    kind,
+    name,
+    phase,
+    sizes,
+    m,
+    n,
+    k,
+    batch,
+    flop_count,
+    dtype,
+    calls,
+    work_ns,
+    work_ns / nullif((select sum(dur_ns) from work), 0) as share_frac,
+    mean_ns,
+    call_flops,
+    flops_status,
+    call_bytes,
+    bytes_status,
+    flops / nullif(bytes, 0) as intensity_flops_per_byte,
+    1e9 * flops / nullif(work_ns, 0) as achieved_flops_per_s,
+    1e9 * bytes / nullif(work_ns, 0) as achieved_bytes_per_s,
+    peak_flops_per_s,
+    peak_bytes_per_s,
+    compute_ns / nullif(work_ns, 0) as peak_frac,
+    memory_ns / nullif(work_ns, 0) as bandwidth_frac,
+    case
+        when compute_ns is not null and memory_ns is not null
+        then greatest(compute_ns, memory_ns) / nullif(work_ns, 0)
+    end as roof_frac,
+    bound,
+    suspicion,
+    reason,
+    kernel
+from held
+;
+
+comment on macro table roof_signature is 'roof_call by signature: calls of the same sizes, format and peaks a row, by their op and phase too if by_op, with their rates. Columns as in roof_call, and those that gemm_calls explains.';

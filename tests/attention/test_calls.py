@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import count
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -293,6 +294,29 @@ def test_an_op_within_a_serving_engines_adds_what_it_knows() -> None:
     assert told(one(outer, inner), "implementation", "b", "nq") == ("vllm", 8, 11)
 
 
+@pytest.mark.parametrize(
+    ("op_name", "kernel_name", "role"),
+    [
+        ("_C_cache_ops::reshape_and_cache_flash", "vllm::reshape_and_cache_flash_kernel", "attention.kv_cache"),
+        ("_C::rotary_embedding", "vllm::rotary_embedding_kernel", "attention.rope"),
+        ("_C::static_scaled_fp8_quant", "vllm::scaled_fp8_quant_kernel_strided", "attention.other"),
+    ],
+)
+def test_what_a_vendors_op_does_beside_the_attention_is_not_the_calls(
+    op_name: str, kernel_name: str, role: str
+) -> None:
+    fmha = "fmhaSm100aKernel_QkvE4m3OBfloat16H64PagedKvCausalP16VarSeqQ128Kv128PersistentContext"
+    made = tables(
+        call("vllm::unified_attention_with_output", [[88, 8, 64], [88, 2, 64], [88, 2, 64], []], lasts=30),
+        op(op_name, 2, 10),
+        *[launch(4, 1), kernel(kernel_name, 40, 3, 1)],
+        *[launch(20, 2), kernel(fmha, 50, 9, 2)],
+    )
+    row = made["attention_call"].row(0, named=True)
+    assert told(row, "kernels", "launches", "device_ns", "backend") == (1, 1, 9000, "trtllm_fmha")
+    assert made["kernel"].select("role", "call_id").rows() == [(role, None), ("attention.core", 0)]
+
+
 def test_one_query_a_sequence_is_decode_and_sees_all_its_keys() -> None:
     dims: list[Any] = [[5, H, D], [90, H, D], [90, H, D], [6], [6]] + [[]] * 14
     concrete = ["", "", "", "", "", "1", "40", "0.", "0.1", "True", "-1", "-1", "0."]
@@ -396,6 +420,56 @@ def test_sequences_and_heads_that_lie_in_one_dim_are_not_told_apart() -> None:
     assert told(row, "flops", "flops_status") == (2 * H * B * N * N * 16, "exact")
     view = call("aten::view", [[B * H, N, D], []], HALF, ["", f"[{B}, {H}, {N}, {D}]"], at=95, lasts=1)
     assert told(one(flat[0], softmax, flat[1], view), "b", "hq", "pairs") == (B, H, B * N * N)
+
+
+def decode_chain(queries: list[int], viewed: list[int], keys: list[int], *, moves_heads: bool = True) -> list[Event]:
+    """Make a chain whose scores have a row for each query head that shares a key head, its keys as a cache has them."""
+    *batch, rows, d = viewed
+    many, swapped, flat = keys[-3], [*keys[:-3], keys[-2], keys[-3], d], prod(batch)
+    name = "aten::transpose" if moves_heads else "aten::contiguous"
+    return [
+        call("aten::view", [queries, []], HALF, ["", str([*batch, -1, d])], at=0, lasts=1),
+        call(name, [keys, [], []], HALF, ["", "-3", "-2"], at=2, lasts=1),
+        call("aten::transpose", [swapped, [], []], HALF, ["", "-2", "-1"], at=4, lasts=1),
+        call("aten::matmul", [viewed, [*batch, d, many]], HALF, at=6, lasts=3),
+        call("aten::bmm", [[flat, rows, d], [flat, d, many]], HALF, at=7, lasts=1),
+        call("aten::softmax", [[*batch, rows, many], [], []], HALF, at=10, lasts=1),
+        call("aten::matmul", [[*batch, rows, many], [*batch, many, d]], HALF, at=12, lasts=3),
+        call("aten::bmm", [[flat, rows, many], [flat, many, d]], HALF, at=13, lasts=1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("queries", "viewed", "keys", "b"),
+    [
+        ([16, 64], [8, 2, 64], [17, 8, 64], 1),
+        ([3, 16, 64], [3, 8, 2, 64], [3, 17, 8, 64], 3),
+        ([3, 1, 16, 64], [3, 8, 2, 64], [3, 17, 8, 64], 3),
+    ],
+)
+def test_rows_that_are_heads_sharing_keys_are_one_query(
+    queries: list[int], viewed: list[int], keys: list[int], b: int
+) -> None:
+    row = one(*decode_chain(queries, viewed, keys))
+    assert told(row, "mode", "b", "hq", "hkv", "nq", "nk", "tokens_q", "tokens_k") == (
+        "decode",
+        b,
+        16,
+        8,
+        1,
+        17,
+        b,
+        17 * b,
+    )
+    assert told(row, "pairs", "flops") == (17 * b, 2 * 16 * 17 * b * 128)
+    assert row["bytes"] == 2 * b * (2 * 16 * 64 + 2 * 17 * 8 * 64)
+
+
+def test_rows_that_may_be_tokens_are_not_taken_for_heads() -> None:
+    row = one(*decode_chain([16, 64], [8, 2, 64], [17, 8, 64], moves_heads=False))
+    assert told(row, "mode", "nq", "nk") == ("prefill", 2, 17)
+    row = one(*decode_chain([2, 8, 64], [8, 2, 64], [17, 8, 64]))
+    assert told(row, "mode", "nq") == ("prefill", 2)
 
 
 # --- kernels that no op tells of, places, faults ------------------------------------------------------------------------

@@ -124,3 +124,21 @@ def test_json_of_shapes_is_what_the_op_table_holds() -> None:
     ops = tables_of((TRACES / "h100-bert-small.json.gz").read_bytes(), "t")["op"]
     dims = ops.filter(pl.col("name") == WRAPPER)["input_dims"].to_list()
     assert [json.loads(text)[0] for text in dims] == [[1, 8, 141, 64]] * 4
+
+
+def test_naive_decode_with_grouped_heads_is_decode(traces: Path) -> None:
+    # By hand: view [16, 128] as [8, 2, 128]; keys [17, 8, 128] have their first dims exchanged.
+    made = tables_of((traces / "rtx4080-nanovllm-decode.json").read_bytes(), "decode.json")["attention_call"]
+    names = ("mode", "b", "hq", "hkv", "nq", "nk", "d_qk")
+    assert made.filter(source="chain").select(names).rows() == [("decode", 1, 16, 8, 1, 17, 128)]
+
+
+def test_writing_the_cache_is_no_part_of_a_vendors_attention(traces: Path) -> None:
+    # By hand: 36 layers, each with a kernel that writes the cache and one that attends, in one op.
+    made = tables_of((traces / "b200-vllm-eager.json.gz").read_bytes(), "b200.json.gz")
+    kernels = made["kernel"]
+    written = kernels.filter(role="attention.kv_cache")
+    assert (written.height, written["call_id"].null_count()) == (36, 36)
+    core = kernels.filter(role="attention.core")
+    calls = made["attention_call"]
+    assert (calls["kernels"].sum(), calls["device_ns"].sum()) == (36, core["dur_ns"].sum())

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tests.build import Event
 
 GEMM, FLASH = "ampere_bf16_s16816gemm_bf16_128x64_tn", "flash_fwd_kernel"
+COMBINE = "void flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<128>>(Flash_fwd_params)"
 
 
 def call(start: float, correlation: int, name: str | None, *, runtime: str = "hipLaunchKernel") -> Event:
@@ -89,6 +90,37 @@ def test_a_replay_takes_over_what_its_capture_says(tmp_path: Path) -> None:
     assert rows.join(tables["module"], on="module_id")["path"].to_list() == ["LlamaMLP_0"] * 3
     assert rows["op_id"].null_count() == 3
     assert noticed(tables) == {"graph_capture_used": 1}
+
+
+def captured_attention(*shapes: list[int], times: int = 1) -> bytes:
+    """Return a capture of flash attention over [b, heads, tokens, head dim], `times` calls of two kernels and a product each."""
+    calls: list[Event] = []
+    for at in range(times):
+        start = 10 + 50 * at
+        args = {"Input_Dims": [*shapes, [], [], [], []], "Input_type": ["c10::Half"] * 3 + ["Scalar"] * 4}
+        args["Concrete_Inputs"] = ["", "", "", "0.", "False", "False", ""]
+        calls.append(op("aten::_scaled_dot_product_flash_attention", start, 30, **args))
+        calls += [call(start + 5, 100 + 3 * at, FLASH), call(start + 9, 101 + 3 * at, COMBINE)]
+        calls += [op("aten::mm", start + 40, 5), call(start + 41, 102 + 3 * at, GEMM)]
+    begin, end = call(6, 1, None, runtime="hipStreamBeginCapture"), 20 + 50 * times
+    return document(begin, *calls, call(end, 2, None, runtime="hipStreamEndCapture"), call(end + 2, 3, None))
+
+
+def test_a_replayed_attention_has_the_sizes_of_its_capture_as_an_estimate(tmp_path: Path) -> None:
+    shape, keys = [2, 8, 1, 64], [2, 2, 100, 64]
+    capture = captured_attention(shape, keys, keys, times=2)
+    found = loaded(tmp_path, replayed(*[FLASH, COMBINE, GEMM] * 2), capture)["attention_call"]
+    columns = ("source", "implementation", "mode", "b", "hq", "hkv", "nq", "nk", "d_qk", "kernels", "device_ns")
+    assert found.select(columns).rows() == [("capture", "sdpa", "decode", 2, 8, 2, 1, 100, 64, 2, 10_000)] * 2
+    columns = ("flops", "flops_status", "pairs_status", "bytes_status")
+    assert found.select(columns).rows() == [(2 * 2 * 8 * 100 * 128, *["estimated"] * 3)] * 2
+
+
+def test_captures_of_other_sizes_that_both_fit_tell_no_sizes(tmp_path: Path) -> None:
+    captures = [captured_attention(*[[b, 8, 1, 64]] * 3) for b in (1, 2)]
+    tables = loaded(tmp_path, replayed(FLASH, COMBINE, GEMM), *captures)
+    assert tables["attention_call"].select("source", "b", "nq").rows() == [("kernel", None, None)]
+    assert tables["kernel"]["op_name"].null_count() == 0
 
 
 def test_branches_that_run_in_another_order_are_told_apart_by_name(tmp_path: Path) -> None:
@@ -181,3 +213,15 @@ def test_roles_that_order_alone_tells_of_a_replay_are_those_of_its_capture(trace
         ("attention.layout", "attention.layout"): 72,
         ("mlp", "mlp"): 108,
     }
+
+
+def test_attention_of_a_real_replay_has_the_sizes_of_its_capture(traces: Path, tmp_path: Path) -> None:
+    """Hold them against the shapes of the captured ops: 32 queries of 32 heads, 8 of keys, of 128."""
+    settings = Settings(graph_captures=(traces / "mi300x-sglang-decode-graph-capture.json.gz",))
+    load(traces / "mi300x-sglang-decode-graph.json.gz", tmp_path / "run.tkb", settings=settings)
+    calls = open_tables(tmp_path / "run.tkb")["attention_call"].collect().cast({pl.Categorical: pl.String})
+    columns = ("source", "implementation", "mode", "b", "hq", "hkv", "nq", "d_qk", "dtype", "kernels")
+    expected = ("capture", "sglang", "decode", 32, 32, 8, 1, 128, "bfloat16", 2)
+    assert calls.select(columns).rows() == [expected] * 36
+    assert calls["layer"].to_list() == list(range(36))
+    assert calls["nk"].null_count() == 36

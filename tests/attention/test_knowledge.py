@@ -195,6 +195,11 @@ ATEN = "void at::native::vectorized_elementwise_kernel<4, at::native::"
         # Experts, tokens and quantisation beside attention and products.
         ("_fwd_kernel", "triton_attention", "attention"),
         ("_fwd_kernel_ep_scatter_2", "fused_moe", "moe"),
+        # Products over routed tokens, apart from the routing around them.
+        ("_matmul_ogs_NNT_bf16xbf16xmxfp4_128x128x128x1_swiglu", "triton_kernels_moe_gemm", "moe"),
+        ("_combined_routing_compute", "triton_kernels_moe", "moe"),
+        ("void marlin_moe_wna16::Marlin<__nv_bfloat16, 1, 256, 1, 8, 8, true, 4, 8, false>", "fused_moe_gemm", "moe"),
+        ("void vllm::moe::topkGatingSoftmax<8, 128, 4, 16, int>(float const*)", "fused_moe", "moe"),
         ("_gemma_rmsnorm_kernel", "norm", "norm"),
         ("sparse_mla_prefill_kernel", "attention", "attention"),
         ("fused_qk_norm_rope_kernel", "rope", "rope"),

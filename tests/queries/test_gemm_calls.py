@@ -140,6 +140,41 @@ m,n,k,batch,dtype,calls,work_ns,kernel,reason
 """)
 
 
+def test_products_of_experts_are_rows_without_sizes_and_are_said_to_lack_them() -> None:
+    vendor = (
+        "bmm_Bfloat16_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_et128x16_schedP2x1x2x3_biasM_bN_tmaOpt_clmp_dynBatch_sm100f"
+    )
+    table = ask(
+        "gemm_calls",
+        product(SGEMM, 200, 10, 1, [2, 3], [3, 5], kind="float"),
+        product(vendor, 300, 30, 2, [888, 2880], [888, 128], op_name="vllm::moe_forward"),
+        product("void moe::dev::routing::routingIndicesOffsetsKernel<int>()", 400, 5, 3, op_name="vllm::moe_forward"),
+        kernel(BF16, 500, 20, 99),
+        product("fmhaSm100aKernel_QkvE4m3", 600, 40, 5, op_name="vllm::unified_attention"),
+    )
+    assert csv(table, "m", "calls", "work_ns", "reason") == snapshot("""\
+m,calls,work_ns,reason
+-,1,30000,its op has no shapes of a product
+-,1,20000,no op asked for it in the trace
+2,1,10000,the trace does not describe its device
+""")
+    assert notes(table) == snapshot("""\
+not_derivable: Peaks: the trace does not describe its device. Rates are there, shares of peak and
+most bounds are not; --device-spec FILE gives peaks.
+info: Bound: launch, the device waited for the calls' launches longer than it then worked; if the
+peaks would allow a quarter of the time or less, latency (kernels take under 10 µs each or have
+fewer blocks than there are multiprocessors) or neither (more bytes than must move, as an unfused
+attention has, or other instructions, such as softmax's); else compute or memory, whichever takes
+longer at its peak. Of calls that differ, that of most of the time.
+not_derivable: 83.3 % of the time of products has no sizes, and rates leave it out: trtllm_moe_gemm
+in vllm::moe_forward 0.03 ms (its op has no shapes of a product); nvjet_gemm 0.02 ms (no op asked
+for it in the trace).
+info: 38.1 % of all work is fused attention and convolutions, whose products are no rows.
+warning: 19.0 % of device time has no op in the trace (see unlinked_kernels): its roles come from
+kernel names and order.
+""")
+
+
 def test_an_op_around_another_is_not_counted_again_on_the_cpu() -> None:
     shapes = {"Input_type": ["float", "float"]}
     table = ask(

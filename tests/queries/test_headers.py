@@ -129,6 +129,12 @@ def test_its_notes_are_whole(asked: catalog.Question) -> None:
     for rule in asked.notes:
         assert rule.status in get_args(Status)
         assert re.fullmatch(r"\S.*\.", rule.text)
+        assert bool(rule.sql) != bool(rule.column)
+        assert rule.column not in asked.columns
+
+
+def test_no_note_computes_the_rates_of_calls_again(asked: catalog.Question) -> None:
+    assert [rule.text for rule in asked.notes if re.search(r"roof_(call|signature)", rule.sql)] == []
 
 
 def test_it_has_a_test_file_of_its_name(asked: catalog.Question) -> None:

@@ -40,6 +40,28 @@ look more host-bound than they are.
 """)
 
 
+def test_what_only_marks_a_step_is_no_row_and_its_work_keeps_the_totals() -> None:
+    table = ask(
+        "host_cost",
+        step(1, 0, 100),
+        step(2, 100, 100),
+        annotation("stage", 10, 30),
+        op("aten::mm", 20, 10),
+        launch(22, 1),
+        kernel("gemm", 130, 7, 1),
+        launch(60, 2),
+        kernel("triton", 140, 5, 2),
+        kernel("mystery", 150, 3, 99),
+    )
+    assert csv(table, "op", "kind", "calls", "self_ns", "share_frac", "launches", "device_ns") == snapshot("""\
+op,kind,calls,self_ns,share_frac,launches,device_ns
+stage,annotation,1,20000,0.6666666666666666,0,0
+aten::mm,op,1,10000,0.3333333333333333,1,7000
+-,-,0,0,0.0,0,8000
+""")
+    assert "info: 85.0 % of the steps' time on the host was in no op" in notes(table)
+
+
 def test_without_a_device_there_is_no_device_time() -> None:
     table = ask("host_cost", op("aten::linear", 0, 50), op("aten::addmm", 10, 30))
     assert csv(
@@ -75,11 +97,10 @@ aten::mm,op,1,4000,30000,7.5
 
 
 def test_annotations_are_rows_without_their_running_numbers() -> None:
-    table = ask("host_cost", step(1, 0, 100), step(2, 100, 50), annotation("my block", 10, 30), op("aten::mm", 20, 5))
+    table = ask("host_cost", annotation("my block=1", 10, 30), annotation("my block=2", 50, 30), op("aten::mm", 20, 5))
     assert csv(table, "op", "kind", "calls", "self_ns") == snapshot("""\
 op,kind,calls,self_ns
-ProfilerStep,annotation,2,120000
-my block,annotation,1,25000
+my block,annotation,2,55000
 aten::mm,op,1,5000
 """)
 
@@ -98,14 +119,15 @@ aten::op30,0.3
 def test_selected_steps_alone_are_counted() -> None:
     events = [step(1, 0, 100), op("aten::mm", 10, 20), step(2, 100, 100), op("aten::mm", 110, 30)]
     found = ask("host_cost", *events, selection=only(steps=[2])).frame
-    assert dict(found.select("op", "self_ns").iter_rows()) == {"ProfilerStep": 70_000, "aten::mm": 30_000}
+    assert dict(found.select("op", "self_ns").iter_rows()) == {"aten::mm": 30_000}
 
 
 @pytest.mark.parametrize("name", ["h100-qwen1.5-0.5b.json.gz", "a100-nccl.json.gz", "mi300x-bert-small.json.gz"])
 def test_host_and_device_times_of_a_real_trace_are_all_there(traces: Path, name: str) -> None:
     path = traces / name
     raw = independent.read(path.read_bytes())
-    spans = independent.by_thread(independent.complete(raw, independent.OPS | independent.ANNOTATIONS))
+    rows = independent.complete(raw, independent.OPS | independent.ANNOTATIONS)
+    spans = independent.by_thread(row for row in rows if not row["name"].startswith("ProfilerStep#"))
     works = independent.device_work(raw)
     by_op: dict[str, int] = defaultdict(int)
     names = {

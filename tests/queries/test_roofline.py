@@ -99,6 +99,23 @@ gemm,aten::mm,B=1 M=4096 N=4096 K=4096,2 B M N K,bfloat16,1
     assert "No attention call was found" in notes(table)
 
 
+def test_signatures_by_op_add_up_to_those_by_sizes() -> None:
+    square = [4096, 4096]
+    added = product(BF16, 900, 300, 2, [4096], square, square, op_name="aten::addmm")
+    text = "select name, m, calls, work_ns, bound from roof_signature({}) order by work_ns"
+    with run(product(BF16, 200, 200, 1, square, square), added, **H100) as opened:
+        by_op, by_sizes = (opened.sql(text.format(whether)) for whether in ("true", "false"))
+    assert csv(by_op) == snapshot("""\
+name,m,calls,work_ns,bound
+aten::mm,4096,1,200000,compute
+aten::addmm,4096,1,300000,launch
+""")
+    assert csv(by_sizes) == snapshot("""\
+name,m,calls,work_ns,bound
+-,4096,2,500000,launch
+""")
+
+
 def test_the_format_of_the_kernel_counts_before_that_of_the_inputs() -> None:
     with called() as opened:
         made = {name: rows.collect() for name, rows in opened.tables.items()}

@@ -107,6 +107,18 @@ def test_without_a_device_the_outermost_ops_are_drawn_with_their_cpu_time() -> N
     ]  # fmt: skip
 
 
+def test_without_a_device_an_op_has_the_role_of_the_work_in_it() -> None:
+    attention = [
+        op("aten::scaled_dot_product_attention", 20, 30),
+        op("aten::_scaled_dot_product_flash_attention_for_cpu", 35, 10),
+        op("aten::contiguous", 52, 8),
+        op("aten::clone", 53, 5),
+    ]
+    with run(frame(ATTENTION, 5, 60, 2), *attention) as opened:
+        roles = {node.name: node.role for node in opened.graph().nodes}
+    assert roles == {"aten::scaled_dot_product_attention": "attention.core", "aten::contiguous": "attention.layout"}
+
+
 def test_a_run_without_modules_says_what_to_record() -> None:
     with run(op("aten::mm", 0, 1)) as opened, pytest.raises(TracekitError, match="knows no attention module: name one"):
         opened.graph()

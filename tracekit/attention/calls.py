@@ -52,8 +52,12 @@ class Calls(NamedTuple):
 
 
 def attention_calls(ops: pl.DataFrame, kernels: pl.DataFrame, modules: pl.DataFrame) -> Calls:
-    """Return the attention calls of linked ops and kernels, both numbered from 0, in order of their start."""
+    """Return the attention calls of linked ops and kernels, both numbered from 0, in order of their start.
+
+    Kernels have their roles.
+    """
     found = found_calls(ops, kernels)
+    _leave_out_others(found, kernels)
     if not found.calls:
         return Calls(pl.DataFrame(schema=CALL), pl.Series("call_id", [None] * kernels.height, pl.Int64))
     readings = _readings(found, ops, kernels)
@@ -74,6 +78,16 @@ def attention_calls(ops: pl.DataFrame, kernels: pl.DataFrame, modules: pl.DataFr
     numbered = np.where(found.of_kernel >= 0, ids[found.of_kernel], -1)
     of_kernel = pl.select(pl.when(pl.Series(numbered) >= 0).then(pl.Series(numbered)).alias("call_id")).to_series()
     return Calls(table, of_kernel)
+
+
+def _leave_out_others(found: Found, kernels: pl.DataFrame) -> None:
+    """Leave to calls of ops only those kernels that are the attention, not what else the op does beside it."""
+    rules = load("calls")["beside"]
+    is_op = np.array([call.source == "op" for call in found.calls] + [False])
+    names = kernels["name"].unique()
+    other = [name for name in names if (family := family_of(name)) is not None and family.action in rules["actions"]]
+    is_other = (kernels["role"].is_in(rules["roles"]) | kernels["name"].is_in(other)).fill_null(value=False)
+    found.of_kernel = np.where(is_op[found.of_kernel] & is_other.to_numpy(), -1, found.of_kernel)
 
 
 # --- what calls say ----------------------------------------------------------------------------------------------

@@ -22,11 +22,15 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tracekit.attention.calls_found import Chain
+    from tracekit.attention.cores import Product
 
 Shape = tuple[int, ...]
 _INPUTS = ("input_dims", "input_types", "input_strides", "concrete_inputs")
 _AFTER = 12
 """How many ops after a chain may say how heads and sequences lie in its result."""
+_BEFORE = 48
+"""How many ops before a chain may say how its queries and keys were laid out."""
+_VIEWS = {"aten::view", "aten::reshape", "aten::_unsafe_view", "aten::_reshape_alias"}
 
 
 def read_chain(roots: Sequence[int], chain: Chain, ops: pl.DataFrame) -> Reading:
@@ -40,14 +44,18 @@ def read_chain(roots: Sequence[int], chain: Chain, ops: pl.DataFrame) -> Reading
     sizes = Sizes(
         nq=first.m, nk=first.n, d_qk=first.k, d_v=last.n, batch_heads=first.batch, is_varlen=False
     )  # fmt: skip
-    if (apart := _apart(ops, roots, chain, first.batch)) is not None:
+    mask = _mask(ops, chain, sizes)
+    if (grouped := _grouped(ops, roots[0], first)) is not None:
+        b, hq, hkv = grouped
+        sizes = replace(sizes, b=b, hq=hq, hkv=hkv, nq=1, tokens_q=b, tokens_k=b * first.n, batch_heads=b * hq)
+    elif (apart := _apart(ops, roots, chain, first.batch)) is not None:
         b, heads = apart
         sizes = replace(sizes, b=b, hq=heads, hkv=heads, tokens_q=b * first.m, tokens_k=b * first.n)
     factors = [one.dtype for one in scores if one.shape]
     dtype = factors[-2] if len(factors) > 1 else None
     applied = [one.dtype for one in values if one.shape]
     types = Types(dtype, factors[-1] if factors else None, applied[-1] if applied else None)
-    return replace(plain, sizes=sizes, types=types, mask=_mask(ops, chain, sizes), dropout=_dropout(ops, chain))
+    return replace(plain, sizes=sizes, types=types, mask=mask, dropout=_dropout(ops, chain))
 
 
 def _inputs(ops: pl.DataFrame, row: int) -> tuple[Argument, ...]:
@@ -65,6 +73,51 @@ def _apart(ops: pl.DataFrame, roots: Sequence[int], chain: Chain, batch: int) ->
             if len(shape) == 4 and shape[0] * shape[1] == batch:
                 return shape[0], shape[1]
     return _from_result(ops, roots[-1], batch)
+
+
+def _grouped(ops: pl.DataFrame, root: int, scores: Product) -> tuple[int, int, int] | None:
+    """Return sequences, query heads and key heads where the rows of the scores are heads that share keys, else None.
+
+    So it is where the query's heads are split into [key heads, heads that share them] with no tokens beside them, while
+    keys have their heads moved in front of their tokens: rows that were tokens would have been moved likewise.
+    """
+    start = max(root - _BEFORE, 0)
+    rows = ops.select("name", *_INPUTS)[start:root].rows()
+    left = _shapes(_inputs(ops, root))[0]
+    if left[-2:] != (scores.m, scores.k) or prod(left[:-2]) != scores.batch or scores.m < 2:
+        return None
+    hkv = left[-3] if len(left) > 2 else 1
+    if not any(name == "aten::transpose" and _are_keys(_first(texts), hkv, scores) for name, *texts in rows):
+        return None
+    for name, *texts in reversed(rows):
+        if name in _VIEWS and (b := _split(read_inputs(*texts), left, hkv, scores)) is not None:
+            return b, hkv * scores.m, hkv
+    return None
+
+
+def _first(texts: Sequence[str | None]) -> Shape:
+    inputs = read_inputs(*texts)
+    return (inputs[0].shape or ()) if inputs else ()
+
+
+def _are_keys(shape: Shape, heads: int, scores: Product) -> bool:
+    """Tell whether a shape is [.., keys, their heads, head dim]."""
+    return shape[-3:] == (scores.n, heads, scores.k)
+
+
+def _split(inputs: Sequence[Argument], left: Shape, hkv: int, scores: Product) -> int | None:
+    """Return the sequences of a view that only splits heads, [.., hkv * m, k] into [.., hkv, m, k], else None."""
+    given = inputs[0].shape if inputs else None
+    sizes = inputs[1].value if len(inputs) > 1 else None
+    if not given or not isinstance(sizes, list) or not all(isinstance(size, int) for size in sizes):
+        return None
+    known = prod(size for size in sizes if size >= 0)
+    wanted = tuple(prod(given) // known if size < 0 and known else size for size in sizes)
+    around = [size for size in given[:-1] if size != 1]
+    heads = around[-1] if around else 1
+    b = prod(around[:-1])
+    is_split = wanted == left and given[-1] == scores.k and heads == hkv * scores.m and b * hkv == scores.batch
+    return b if is_split else None
 
 
 def _from_result(ops: pl.DataFrame, last: int, batch: int) -> tuple[int, int] | None:

@@ -1,12 +1,12 @@
 """Names for the kernels that a graph replays: those of the calls that were captured into it, by their position.
 
 Owns which capture a replay is of, and what a replayed kernel takes over. A replay that no capture fits keeps what it
-has, and is counted.
+has, and is counted. Attention calls of a replay have the sizes of the captured ones: a graph repeats them.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
@@ -16,15 +16,24 @@ from tracekit.attention.sequences import UNSAID
 from tracekit.attention.tables import part_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tracekit.link import Trace
 
 _TAKEN = ("op_name", "phase", "role", "role_confidence", "role_reason")
+_SAID = (
+    "layer", "phase", "mode", "implementation", "backend", "b", "hq", "hkv", "nq", "nk", "d_qk", "d_v", "dtype",
+    "is_causal", "causal_alignment", "window", "mask_kind", "mask_bytes", "dropout", "is_varlen",
+    "tokens_q", "tokens_k", "pairs", "pairs_least", "pairs_status", "flops", "flops_status", "bytes", "bytes_status",
+)  # fmt: skip
+"""What a captured attention says that holds for every replay: a graph's shapes and scalars are fixed."""
 
 
 class Call(NamedTuple):
-    """A captured call: the kind of its work, the kernel's name, empty if the call does not say it, and its meaning."""
+    """A captured call: the kind of its work, the kernel's name, empty if the call does not say it, and its meaning.
+
+    `call_id` is the attention that it is a piece of, `said` what that says.
+    """
 
     kind: str
     name: str
@@ -34,6 +43,8 @@ class Call(NamedTuple):
     role: str
     role_confidence: str
     role_reason: str
+    call_id: int | None
+    said: tuple[object, ...] | None = None
 
 
 class Capture(NamedTuple):
@@ -44,19 +55,29 @@ class Capture(NamedTuple):
 
 
 class Named(NamedTuple):
-    """Kernels of which some took over what a capture says, how many replays did, and how many fit none."""
+    """Kernels of which some took over what a capture says, how many replays did, and how many fit none.
+
+    `attention` has what captures say of attention calls, by the replay's call.
+    """
 
     kernels: pl.DataFrame
     replays: int
     unmatched: int
+    attention: dict[int, Call]
 
 
 def capture_of(linked: Trace) -> Capture:
     """Return a capture of a trace whose device work are the captured calls, as `captured_work` gives them."""
-    kernels = part_tables(linked)["kernel"].sort("start_ns", "correlation")
+    tables = part_tables(linked)
+    kernels = tables["kernel"].sort("start_ns", "correlation")
     labels = linked.modules.select("module_id", pl.col("path").alias("module"))
     rows = kernels.join(labels, on="module_id", how="left", maintain_order="left")
-    return Capture(tuple(Call(*row) for row in rows.select(*Call._fields).iter_rows()), linked.modules)
+    said = {call_id: tuple(row) for call_id, *row in tables["attention_call"].select("call_id", *_SAID).iter_rows()}
+    calls = (Call(*row) for row in rows.select(Call._fields[:-1]).iter_rows())
+    return Capture(
+        tuple(call if call.call_id is None else call._replace(said=said[call.call_id]) for call in calls),
+        linked.modules,
+    )
 
 
 def named(kernels: pl.DataFrame, captures: Sequence[Capture], module_ids: dict[str, int]) -> Named:
@@ -65,15 +86,46 @@ def named(kernels: pl.DataFrame, captures: Sequence[Capture], module_ids: dict[s
     `module_ids` are the ids of modules by path. A launch of several pieces of work is a replay.
     """
     rows = kernels.with_row_index("row").filter(pl.col("launch_id").is_not_null())
-    rows = rows.sort("start_ns", "kernel_id").group_by("launch_id", maintain_order=True).agg("row", "kind", "name")
+    columns = ("row", "kind", "name", "call_id")
+    rows = rows.sort("start_ns", "kernel_id").group_by("launch_id", maintain_order=True).agg(columns)
     rows = rows.filter(pl.col("row").list.len() > 1)
     taken: dict[int, tuple[object, ...]] = {}
+    attention: dict[int, Call] = {}
     unmatched = 0
-    for places, kinds, names in rows.select("row", "kind", "name").iter_rows():
+    for places, kinds, names, own in rows.select(columns).iter_rows():
         calls = _calls_of(list(zip(kinds, names, strict=True)), captures)
         unmatched += calls is None
         taken.update(zip(places, (_as_taken(call, module_ids) for call in calls or ()), strict=False))
-    return Named(_with(kernels, taken), rows.height - unmatched, unmatched)
+        attention.update(_attention(own, calls or ()))
+    return Named(_with(kernels, taken), rows.height - unmatched, unmatched, attention)
+
+
+def _attention(own: Sequence[int | None], calls: Sequence[Call]) -> dict[int, Call]:
+    """Return what is captured of those attention calls of a replay whose pieces are those of one captured call."""
+    pairs = {(mine, call.call_id): call for mine, call in zip(own, calls, strict=False) if mine is not None}
+    replayed = Counter(mine for mine, _ in pairs)
+    captured = Counter(theirs for _, theirs in pairs)
+    return {
+        mine: call
+        for (mine, theirs), call in pairs.items()
+        if call.said is not None and replayed[mine] == captured[theirs] == 1
+    }
+
+
+def with_captured(table: pl.DataFrame, attention: Mapping[int, Call], module_ids: dict[str, int]) -> pl.DataFrame:
+    """Return attention calls with what a capture says of them, which is at best an estimate: position alone ties them.
+
+    What a capture does not say stays as the kernels tell it.
+    """
+    rows = [
+        (call_id, None if call.module is None else module_ids[call.module], *(call.said or ()))
+        for call_id, call in attention.items()
+    ]
+    names = ("call_id", "module_id", *_SAID)
+    new = pl.DataFrame(rows, schema={name: table.schema[name] for name in names}, orient="row")
+    statuses = ("pairs_status", "flops_status", "bytes_status")
+    estimated = [pl.col(name).replace("exact", "estimated") for name in statuses]
+    return table.update(new.with_columns(*estimated, source=pl.lit("capture")), on="call_id")
 
 
 def _as_taken(call: Call, module_ids: dict[str, int]) -> tuple[object, ...]:
@@ -95,7 +147,8 @@ def _calls_of(work: list[tuple[str, str]], captures: Sequence[Capture]) -> Seque
         and len({tuple((call.role, call.op_name, call.module) for call in found) for found in fitting}) > 1
     ):
         return None
-    return fitting[0]
+    said = {tuple(call.said for call in found) for found in fitting}
+    return fitting[0] if len(said) == 1 else [call._replace(said=None) for call in fitting[0]]
 
 
 def _in_order(work: list[tuple[str, str]], calls: Sequence[Call]) -> list[Call] | None:

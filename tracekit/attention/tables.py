@@ -65,12 +65,11 @@ def part_tables(linked: Linked) -> dict[str, pl.DataFrame]:
     Samples of memory also keep the op around them, its role included, of which allocations are made.
     """
     meanings = op_meanings(linked.ops, linked.frames)
-    calls = attention_calls(linked.ops, linked.kernels, linked.modules)
     kernels = linked.kernels.with_columns(
-        kernel_roles(linked.kernels, linked.ops, meanings),
-        compute_dtype=compute_dtypes(linked.kernels["name"]),
-        call_id=calls.of_kernel,
+        kernel_roles(linked.kernels, linked.ops, meanings), compute_dtype=compute_dtypes(linked.kernels["name"])
     )
+    calls = attention_calls(linked.ops, kernels, linked.modules)
+    kernels = kernels.with_columns(call_id=calls.of_kernel)
     ops = linked.ops.hstack(meanings.columns()).drop("is_annotation", "fwd_thread_id")
     by_op = ops.select("op_id", "role")
     return {

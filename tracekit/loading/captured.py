@@ -1,7 +1,7 @@
 """Captures of graphs that are given beside a trace: read, and put to the kernels that the trace's graphs replay.
 
 Owns the reading of capture traces, which are small enough to be linked at once, and the files of the tables that
-change: kernels, modules and what was noticed.
+change: kernels, attention calls, modules and what was noticed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.attention import tables as meaning
-from tracekit.attention.captures import Capture, capture_of, named
+from tracekit.attention.captures import Call, Capture, capture_of, named, with_captured
 from tracekit.errors import TracekitError
 from tracekit.ingest import Problem, read_bytes
 from tracekit.link import captured_work, link
@@ -46,11 +46,16 @@ def put_names(loaded: TraceFiles, captures: Sequence[Capture]) -> None:
     first_free = loaded.ids["module"]
     modules, module_ids = _modules(loaded, captures)
     replays = unmatched = 0
+    attention: dict[int, Call] = {}
     for place, path in enumerate(loaded.tables.get("kernel", [])):
         done = named(taken_up(path), captures, module_ids)
         replays, unmatched = replays + done.replays, unmatched + done.unmatched
+        attention |= done.attention
         loaded.tables["kernel"][place] = path.with_suffix(".named.parquet")
         set_down(done.kernels, loaded.tables["kernel"][place])
+    for place, path in enumerate(loaded.tables.get("attention_call", []) if attention else []):
+        loaded.tables["attention_call"][place] = path.with_suffix(".named.parquet")
+        set_down(with_captured(taken_up(path), attention, module_ids), loaded.tables["attention_call"][place])
     if replays:
         loaded.tables["module"] = [loaded.folder / "module.captured.parquet"]
         set_down(modules, loaded.tables["module"][0])

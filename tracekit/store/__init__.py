@@ -57,7 +57,7 @@ class Store:
         self._reads: dict[str, set[str]] = {}
         for statement in self._views(frames):
             self._con.execute(statement)
-            self._reads[statement.split(" ", 3)[2]] = set(_WORD.findall(statement))
+            self._reads[statement.split(" ", 3)[2].partition("(")[0]] = set(_WORD.findall(statement))
         for setting in SHUT:
             self._con.execute(setting)
         self._check_selection()

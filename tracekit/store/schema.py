@@ -72,8 +72,8 @@ def tables() -> tuple[Relation, ...]:
 
 @cache
 def view_statements() -> tuple[str, ...]:
-    """Return the statements that make the views, in their order."""
-    return tuple(re.findall(r"^create view .*?;$", text(), re.MULTILINE | re.DOTALL))
+    """Return the statements that make the views and macros, in their order."""
+    return tuple(re.findall(r"^create (?:view|macro) .*?;$", text(), re.MULTILINE | re.DOTALL))
 
 
 @cache
