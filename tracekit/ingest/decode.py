@@ -9,92 +9,27 @@ from __future__ import annotations
 
 import gc
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import cache, reduce
 from itertools import pairwise
 from operator import or_
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw
 
 from tracekit.ingest.args import EXTRAS, HEAD, Shape, knowledge, reader, row_struct, shapes, text
 from tracekit.ingest.repeats import repeats
+from tracekit.ingest.rows import OtherRow, Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from tracekit.ingest.salvage import Salvaged
 
 _FLOWS = frozenset("stf")
 _GROUP = 256
-
-
-class OtherRow(NamedTuple):
-    """An event kept whole: its category in lower case, and as JSON its args and every field that has no column."""
-
-    category: str
-    ph: str
-    name: str
-    pid: float | str | None
-    tid: float | str | None
-    ts: Raw
-    dur: Raw
-    args_json: str | None
-
-
-@dataclass
-class Finding:
-    """What was wrong with some events: how often, at which byte of the text first, and an example in words."""
-
-    count: int = 0
-    first_offset: int | None = None
-    example: str = ""
-
-    def add(self, count: int = 1, offset: int | None = None, example: str = "") -> None:
-        """Count another case."""
-        if self.first_offset is None or (offset is not None and offset < self.first_offset):
-            self.first_offset, self.example = offset, example or self.example
-        self.count += count
-
-
-@dataclass
-class Rows:
-    """Events by kind, what could not be read, and what was counted on the way.
-
-    `rests` holds, by kind and place in the list of that kind, the JSON of args that have no column.
-    """
-
-    rows: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
-    rests: dict[str, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
-    categories_of: dict[str, list[tuple[str, int]]] = field(default_factory=lambda: defaultdict(list))
-    other: list[OtherRow] = field(default_factory=list)
-    events: int = 0
-    usable: int = 0
-    flows: int = 0
-    categories: Counter[str] = field(default_factory=Counter)
-    unknown: Counter[str] = field(default_factory=Counter)
-    findings: dict[str, Finding] = field(default_factory=lambda: defaultdict(Finding))
-    tail: bytes = b""
-
-    def add(self, kind: str, category: str, rows: list[Any]) -> None:
-        """Append rows of one kind and category."""
-        self.rows[kind] += rows
-        self.categories_of[kind].append((category, len(rows)))
-        self.categories[category] += len(rows)
-
-    def take(self, other: Rows) -> None:
-        """Append rows that were read at once, of which none has rests or findings."""
-        for kind, rows in other.rows.items():
-            self.rows[kind] += rows
-            self.categories_of[kind] += other.categories_of[kind]
-        self.other += other.other
-        self.events += other.events
-        self.usable += other.usable
-        self.flows += other.flows
-        self.categories += other.categories
 
 
 @contextmanager
@@ -385,12 +320,3 @@ def _is_number(raw: Raw) -> bool:
     """Tell whether a time is a number, be it written as text."""
     digits = bytes(memoryview(raw)).strip(b'"').strip()
     return bool(digits) and digits[0] in _NUMBER_START
-
-
-def merged(parts: Iterable[dict[str, Finding]]) -> dict[str, Finding]:
-    """Return findings of several pieces as those of the whole."""
-    whole: dict[str, Finding] = defaultdict(Finding)
-    for part in parts:
-        for name, found in part.items():
-            whole[name].add(found.count, found.first_offset, found.example)
-    return whole
