@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw
 
-from tracekit.ingest.args import EXTRAS, HEAD, Shape, knowledge, reader, row_struct, shapes, text
+from tracekit.ingest.args import EXTRAS, HEAD, Identity, Shape, knowledge, reader, row_struct, shapes, text
 from tracekit.ingest.repeats import repeats
-from tracekit.ingest.rows import OtherRow, Rows
+from tracekit.ingest.rows import ArrowRow, OtherRow, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.salvage import Salvaged
 
 _FLOWS = frozenset("stf")
+_ARROWS = frozenset({"flow", "arrow"})
 _GROUP = 256
 
 
@@ -137,8 +138,9 @@ _NUMBER_START = frozenset(b"-0123456789")
 
 def _take(found: Rows, rows: list[Any], shape: Shape) -> None:
     category = shape.category.lower()
-    if shape.kind == "flow":
+    if shape.kind in _ARROWS:
         found.flows += len(rows)
+        found.arrows += rows if shape.kind == "arrow" else ()
     elif shape.kind == "other":
         found.categories[shape.category] += len(rows)
         found.other += [_other(row, category, _with_extras(row)) for row in rows]
@@ -241,7 +243,7 @@ def _place(found: Rows, raw: Raw, offset: int) -> None:
         _place_odd(found, raw, offset)
         return
     shape = shapes(wide=False)[event.__class__]
-    if _is_other(event) if shape.kind == "other" else shape.kind == "flow" or _is_number(event.ts):
+    if _is_other(event) if shape.kind == "other" else shape.kind in _ARROWS or _is_number(event.ts):
         found.usable += 1
         _take(found, [event], shape)
     else:
@@ -265,7 +267,7 @@ def _place_odd(found: Rows, raw: Raw, offset: int) -> None:
     written = fields.pop("cat") or ""
     args, category, letter = fields.pop("args"), written.lower(), fields["ph"]
     if letter in _FLOWS:
-        found.flows += 1
+        _place_arrow(found, category, fields, extras.get("id", b"null"))
         return
     kind = _kind(fields, category)
     if kind is not None and not _is_number(fields["ts"]):
@@ -283,6 +285,16 @@ def _place_odd(found: Rows, raw: Raw, offset: int) -> None:
     if joined := _joined(extras, rest):
         found.rests[kind][len(found.rows[kind])] = joined
     found.add(kind, written, [row_struct(kind)(**fields, args=typed)])
+
+
+def _place_arrow(found: Rows, category: str, fields: dict[str, Any], written: Raw | bytes) -> None:
+    found.flows += 1
+    if category in knowledge()["flows"]["forward"]:
+        try:
+            identity = msgspec.json.decode(written, type=Identity)
+        except msgspec.DecodeError:
+            identity = None
+        found.arrows.append(ArrowRow(fields["ph"], identity, fields["pid"], fields["tid"], fields["ts"]))
 
 
 @cache

@@ -84,7 +84,7 @@ def decoded(piece: Piece, *, is_strict: bool = False) -> Decoded:
     for check, finding in rows.findings.items():
         if finding.first_offset is None:
             finding.first_offset = _first(piece, check)
-    timed = [frame["ts_ns"] for name, frame in frames.items() if name != "other" and frame.height]
+    timed = [frame["ts_ns"] for name, frame in frames.items() if name not in {"other", "arrows"} and frame.height]
     counts = Counts(
         rows.events,
         rows.usable,

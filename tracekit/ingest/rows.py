@@ -15,6 +15,16 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
 
+class ArrowRow(NamedTuple):
+    """One end of an arrow from a forward to its backward op; the letter is `s` at the forward op, `f` at the other."""
+
+    ph: str
+    id: float | str | None
+    pid: float | str | None
+    tid: float | str | None
+    ts: Raw
+
+
 class OtherRow(NamedTuple):
     """An event kept whole: its category in lower case, and as JSON its args and every field that has no column."""
 
@@ -47,13 +57,15 @@ class Finding:
 class Rows:
     """Events by kind, what could not be read, and what was counted on the way.
 
-    `rests` holds, by kind and place in the list of that kind, the JSON of args that have no column.
+    `rests` holds, by kind and place in the list of that kind, the JSON of args that have no column; `flows` counts all
+    arrows, of which those in `arrows` (each like `ArrowRow`) are read.
     """
 
     rows: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
     rests: dict[str, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
     categories_of: dict[str, list[tuple[str, int]]] = field(default_factory=lambda: defaultdict(list))
     other: list[OtherRow] = field(default_factory=list)
+    arrows: list[Any] = field(default_factory=list)
     events: int = 0
     usable: int = 0
     flows: int = 0
@@ -74,6 +86,7 @@ class Rows:
             self.rows[kind] += rows
             self.categories_of[kind] += other.categories_of[kind]
         self.other += other.other
+        self.arrows += other.arrows
         self.events += other.events
         self.usable += other.usable
         self.flows += other.flows
