@@ -95,6 +95,13 @@ def memory(
     return event("cpu_instant_event", "[memory]", start, 0, ph="i", s="t", tid=tid, args=args)
 
 
+def arrow(identity: Any, start: Event, end: Event, *, category: str = "fwdbwd") -> list[Event]:
+    """Make the two ends of an arrow from the start of one op, such as a forward op, to that of another."""
+    head = {"cat": category, "name": category, "id": identity}
+    first, last = ({key: each[key] for key in ("pid", "tid", "ts")} for each in (start, end))
+    return [{"ph": "s", **head, **first}, {"ph": "f", "bp": "e", **head, **last}]
+
+
 def work(name: str, start: float, duration: float, correlation: int, *, op_name: str, stream: int = 7) -> list[Event]:
     """Make an op, its launch and its kernel: the op runs from 2 µs before the launch to 2 µs after it."""
     at = start - 5

@@ -25,7 +25,7 @@ def read(*events: Any, **top: Any) -> Events:
 
 
 def heights(events: Events) -> dict[str, int]:
-    names = ("ops", "frames", "runtime", "device", "memory", "other")
+    names = ("ops", "frames", "runtime", "device", "memory", "other", "arrows")
     return {name: height for name in names if (height := getattr(events, name).height)}
 
 
@@ -94,6 +94,15 @@ def test_arrows_are_counted_and_not_kept() -> None:
     events = read(op("aten::mm", 0, 1), *arrows)
     assert heights(events) == {"ops": 1}
     assert problems(events) == {"flow_event": 3}
+
+
+def test_ends_of_arrows_from_forward_to_backward_ops_are_read() -> None:
+    start = {"ph": "s", "cat": "fwdbwd", "name": "fwdbwd", "id": 7, "pid": 1, "tid": 2, "ts": 3.25}
+    odd = {"ph": "f", "cat": "FwdBwd", "id": [7], "ts": "soon", "args": {"x": 1}, "unheard of": 2}
+    events = read(op("aten::mm", 0, 1), start, start | {"ph": "f", "bp": "e", "id": "x"}, start | {"ph": "t"}, odd)
+    assert heights(events) == {"ops": 1, "arrows": 3}
+    assert events.arrows.rows() == [("7", "1", "2", 3250, False), ("x", "1", "2", 3250, True), (None,) * 4 + (True,)]
+    assert problems(events) == {"flow_event": 4}
 
 
 @pytest.mark.parametrize("ts", [None, "", "soon", "NaN", True, {}, [1]])

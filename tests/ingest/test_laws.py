@@ -40,13 +40,23 @@ def _mostly(usual: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.integers(0, 7).flatmap(lambda dice: usual if dice else _JSON)
 
 
+_CATEGORIES = [
+    *knowledge()["categories"],
+    "cpu_instant_event",
+    "Kernel",
+    "martian",
+    "fwdbwd",
+    "FwdBwd",
+    "forward_backward",
+]
 _NUMBERS = st.integers(0, 20) | st.floats(0, 20)
 _EVENTS = _mostly(
     st.fixed_dictionaries(
         {},
         optional={
             "ph": _mostly(st.sampled_from("XXXXisfMB")),
-            "cat": _mostly(st.sampled_from([*knowledge()["categories"], "cpu_instant_event", "Kernel", "martian"])),
+            "cat": _mostly(st.sampled_from(_CATEGORIES)),
+            "id": _mostly(st.integers(0, 2)),
             "name": _mostly(st.sampled_from(_NAMES)),
             "pid": _mostly(st.integers(0, 2)),
             "tid": _mostly(st.integers(0, 2)),

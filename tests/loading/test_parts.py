@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,21 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from polars.testing import assert_frame_equal
 
-from tests.build import Event, annotation, document, event, frame, kernel, launch, memory, op, step, work
+from tests.build import (
+    PROCESS,
+    Event,
+    annotation,
+    arrow,
+    document,
+    event,
+    frame,
+    kernel,
+    launch,
+    memory,
+    op,
+    step,
+    work,
+)
 from tracekit.bundle import Bundle
 from tracekit.ingest import TABLES, read_bytes
 from tracekit.loading import Settings, cuts, load, outline, tables_of
@@ -167,6 +182,51 @@ def test_a_trace_typed_by_hand_is_the_same_however_it_is_cut(rows: int, tmp_path
     assert_same(joined(found), tables_of(data, "t.json"))
 
 
+_NUMBERED = ("Sequence number", "Fwd thread id")
+
+
+def by_arrows(rows: list[Event | list[Event]], *, has_numbers: bool = False) -> list[Event | list[Event]]:
+    """Return a trace whose backward ops are linked by arrows, with or without sequence numbers besides.
+
+    The first op with a number is the forward op, as in the traces made here.
+    """
+    events: list[Event] = [each for row in rows for each in (row if isinstance(row, list) else [row])]
+    numbered = [(each["args"]["Sequence number"], each) for each in events if "Sequence number" in each.get("args", {})]
+    starts = {number: each for number, each in reversed(numbered) if "Backward" not in each["name"]}
+    arrows = [arrow(number, starts[number], each) for number, each in numbered if "Backward" in each["name"]]
+    for _, each in () if has_numbers else numbered:
+        each["args"] = {key: value for key, value in each["args"].items() if key not in _NUMBERED}
+    return [*events, *arrows]
+
+
+@pytest.mark.usefixtures("_finely")
+@pytest.mark.parametrize("piece_bytes", [2_000, 10_000_000])
+@pytest.mark.parametrize("rows", [12, 20, 33, 50])
+def test_no_cut_lies_between_ops_that_only_an_arrow_links(
+    rows: int, piece_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tracekit.loading.trace.PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr("tracekit.ingest.cut.Cutter.__init__.__defaults__", (piece_bytes,))
+    data = document(*by_arrows(training(12)))
+    found = in_parts(data, tmp_path / "parts", rows)
+    assert len(found["op"]) > 1
+    assert joined(found)["op"]["forward_op_id"].count() == 48
+    assert joined(found)["op"]["sequence_number"].count() == 0
+    assert_same(joined(found), tables_of(data, "t.json"))
+
+
+@pytest.mark.usefixtures("_finely")
+@pytest.mark.parametrize("has_numbers", [False, True])
+def test_a_link_that_is_cut_is_counted_once_whatever_tells_it(tmp_path: Path, *, has_numbers: bool) -> None:
+    data = document(*by_arrows(accumulated(40), has_numbers=has_numbers))
+    found = joined(in_parts(data, tmp_path / "parts", 12))
+    backward = found["op"].filter(name="AddmmBackward0")
+    (cut,) = found["quality"].filter(check_name="cut_for_linking")["message"]
+    assert (backward.height, backward["forward_op_id"].null_count()) == (40, 38)
+    assert "the backward of 38 forward ops" in cut
+    assert_sound(found)
+
+
 def accumulated(layers: int) -> list[Event | list[Event]]:
     """Make a trace of which every forward op waits for its backward until the end."""
     rows: list[Event | list[Event]] = []
@@ -218,6 +278,17 @@ def test_an_attention_call_that_is_cut_is_one_call_of_the_part_it_begins_in(tmp_
     owned = found["kernel"].filter(pl.col("call_id").is_not_null())
     assert owned["call_id"].unique().to_list() == calls["call_id"].to_list()[:1]
     assert calls["kernels"].to_list() == [owned.height, 0]
+
+
+@pytest.mark.parametrize("name", ["mi300x-resnet-checkpointing.json.gz", "v100-ns-epoch.json.gz"])
+def test_a_real_trace_of_arrows_alone_is_the_same_however_it_is_cut(name: str, traces: Path, tmp_path: Path) -> None:
+    data = gzip.decompress((traces / name).read_bytes())
+    for key in (b'"Sequence number"', b'"Fwd thread id"'):
+        data = data.replace(key, b'"Ev Idx"')
+    found = in_parts(data, tmp_path / "parts", 5_000)
+    assert len(found["op"]) > 2
+    assert joined(found)["quality"].filter(pl.col("check_name").is_in(["cut_for_linking", "loose_arrow"])).is_empty()
+    assert_same(joined(found), tables_of(data, "t.json"))
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -280,6 +351,8 @@ def events(draw: st.DrawFn) -> list[Event]:
                   _TIMES, _NUMBERS, st.sampled_from([512, -512])),
         st.builds(step, _NUMBERS, _TIMES, _LENGTHS),
         st.just({"ph": "s", "cat": "ac2g", "name": "ac2g", "id": 1, "pid": 1, "tid": 1, "ts": 1}),
+        st.builds(lambda letter, at, tid, number: {"ph": letter, "cat": "fwdbwd", "id": number, "pid": PROCESS, "tid": tid, "ts": at},
+                  st.sampled_from("sf"), _TIMES, _THREADS, _NUMBERS),
         st.builds(lambda at: event("martian", "x", at, 1), _TIMES),
     ]  # fmt: skip
     rows: list[Event] = draw(st.lists(st.one_of(makers), min_size=20, max_size=60))

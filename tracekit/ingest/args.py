@@ -62,20 +62,23 @@ _SAME = {"annotation": "op", "memcpy": "kernel", "memset": "kernel"}
 _MEMORY_CATEGORY = "cpu_instant_event"
 ABSENT = Raw()
 """What a field that holds JSON text is where its key is not there; one object, so that it is quickly told."""
-_Identity = int | str | float | None
-"""Process and thread ids: numbers, but some exporters write names."""
+Identity = int | str | float | None
+"""Ids of processes, threads and arrows: numbers, but some exporters write names."""
 HEAD: tuple[tuple[str, Any, Any], ...] = (
     ("ph", str, ""),
     ("name", str, ""),
-    ("pid", _Identity, None),
-    ("tid", _Identity, None),
+    ("pid", Identity, None),
+    ("tid", Identity, None),
     ("ts", Raw, ABSENT),  # the digits of the file, since a float64 can't hold them
     ("dur", Raw, ABSENT),
 )
 
 
 class Shape(NamedTuple):
-    """What a category's events become: their kind (`flow` and `other` among them), and the category as written."""
+    """What a category's events become: their kind, and the category as written.
+
+    Kinds are those of `reader`, `other` for rows kept whole, and of arrows `arrow` for those read, `flow` for others.
+    """
 
     kind: str
     category: str
@@ -168,6 +171,7 @@ def shapes(*, wide: bool) -> dict[type[Any], Shape]:
         **dict.fromkeys(known["known_other"]["categories"], "other"),
         _MEMORY_CATEGORY: "memory",
         **dict.fromkeys(known["flows"]["categories"], "flow"),
+        **dict.fromkeys(known["flows"]["forward"], "arrow"),
     }
     found: dict[type[Any], Shape] = {}
     for category, kind in kinds.items():
@@ -189,6 +193,9 @@ def _struct(name: str, kind: str, category: str | None = None, *, wide: bool = F
     rest: dict[str, tuple[Any, Any]]
     if kind == "flow":  # only counted, so nothing of it is decoded
         return msgspec.defstruct(name, [("ph", *head["ph"])], gc=False, **tagging)
+    if kind == "arrow":  # whatever else it says, such as to which side of an op it is drawn, is not asked
+        known = [(field, *head[field]) for field in ("pid", "tid", "ts")]
+        return msgspec.defstruct(name, [("ph", *head["ph"]), ("id", Identity, None), *known], gc=False, **tagging)
     if kind == "other":
         rest = dict.fromkeys(("args", *EXTRAS), (Raw, ABSENT))
     else:
@@ -202,4 +209,4 @@ def _struct(name: str, kind: str, category: str | None = None, *, wide: bool = F
 
 EXTRAS = ("id", "s", "bp")
 """Fields of an event that have no column; they go into args_json."""
-_PHASES = {"flow": ("s", "t", "f"), "memory": ("i", "I", "X")}
+_PHASES = {"flow": ("s", "t", "f"), "arrow": ("s", "t", "f"), "memory": ("i", "I", "X")}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from msgspec import Raw
 
-    from tracekit.ingest.decode import Finding, Rows
+    from tracekit.ingest.rows import Finding, Rows
 
 _INT64 = range(-(2**63), 2**63)
 _LONGEST_NS = 24 * 3600 * 10**9
@@ -52,6 +52,7 @@ def frames_of(found: Rows, *, is_odd: bool = False) -> dict[str, pl.DataFrame]:
     }
     kind = _Kind(found, is_odd=is_odd)
     frames = {name: _finished(kind, make, shape.TABLES[name]) for name, make in made.items()}
+    frames["arrows"] = _arrows(found)
     is_work = frames["device"]["kind"].is_in(_DEVICE_KINDS)
     if not is_work.all():
         idle = _idle(frames["device"].filter(~is_work)).select(*shape.TABLES["other"])
@@ -298,6 +299,14 @@ def _other(kind: _Kind) -> dict[str, pl.Series]:
         "phase_letter": pl.Series([row.ph for row in rows], dtype=pl.String),
         "args_json": pl.Series([row.args_json for row in rows], dtype=pl.String),
     }
+
+
+def _arrows(found: Rows) -> pl.DataFrame:
+    rows = [row for row in found.arrows if row.ph != "t"]
+    columns = {name: _identities(list(map(attrgetter(name), rows))) for name in ("id", "pid", "tid")}
+    starts = nanoseconds(list(map(attrgetter("ts"), rows)))
+    ends = pl.Series([row.ph == "f" for row in rows], dtype=pl.Boolean)
+    return pl.DataFrame({**columns, "ts_ns": starts, "is_end": ends}, schema=shape.ARROW)
 
 
 def _finished(kind: _Kind, make: Callable[[_Kind], dict[str, pl.Series]], schema: dict[str, Any]) -> pl.DataFrame:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from tracekit.errors import TracekitError
-from tracekit.ingest.decode import Finding
+from tracekit.ingest.rows import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -9,92 +9,28 @@ from __future__ import annotations
 
 import gc
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import cache, reduce
 from itertools import pairwise
 from operator import or_
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw
 
-from tracekit.ingest.args import EXTRAS, HEAD, Shape, knowledge, reader, row_struct, shapes, text
+from tracekit.ingest.args import EXTRAS, HEAD, Identity, Shape, knowledge, reader, row_struct, shapes, text
 from tracekit.ingest.repeats import repeats
+from tracekit.ingest.rows import ArrowRow, OtherRow, Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from tracekit.ingest.salvage import Salvaged
 
 _FLOWS = frozenset("stf")
+_ARROWS = frozenset({"flow", "arrow"})
 _GROUP = 256
-
-
-class OtherRow(NamedTuple):
-    """An event kept whole: its category in lower case, and as JSON its args and every field that has no column."""
-
-    category: str
-    ph: str
-    name: str
-    pid: float | str | None
-    tid: float | str | None
-    ts: Raw
-    dur: Raw
-    args_json: str | None
-
-
-@dataclass
-class Finding:
-    """What was wrong with some events: how often, at which byte of the text first, and an example in words."""
-
-    count: int = 0
-    first_offset: int | None = None
-    example: str = ""
-
-    def add(self, count: int = 1, offset: int | None = None, example: str = "") -> None:
-        """Count another case."""
-        if self.first_offset is None or (offset is not None and offset < self.first_offset):
-            self.first_offset, self.example = offset, example or self.example
-        self.count += count
-
-
-@dataclass
-class Rows:
-    """Events by kind, what could not be read, and what was counted on the way.
-
-    `rests` holds, by kind and place in the list of that kind, the JSON of args that have no column.
-    """
-
-    rows: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
-    rests: dict[str, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
-    categories_of: dict[str, list[tuple[str, int]]] = field(default_factory=lambda: defaultdict(list))
-    other: list[OtherRow] = field(default_factory=list)
-    events: int = 0
-    usable: int = 0
-    flows: int = 0
-    categories: Counter[str] = field(default_factory=Counter)
-    unknown: Counter[str] = field(default_factory=Counter)
-    findings: dict[str, Finding] = field(default_factory=lambda: defaultdict(Finding))
-    tail: bytes = b""
-
-    def add(self, kind: str, category: str, rows: list[Any]) -> None:
-        """Append rows of one kind and category."""
-        self.rows[kind] += rows
-        self.categories_of[kind].append((category, len(rows)))
-        self.categories[category] += len(rows)
-
-    def take(self, other: Rows) -> None:
-        """Append rows that were read at once, of which none has rests or findings."""
-        for kind, rows in other.rows.items():
-            self.rows[kind] += rows
-            self.categories_of[kind] += other.categories_of[kind]
-        self.other += other.other
-        self.events += other.events
-        self.usable += other.usable
-        self.flows += other.flows
-        self.categories += other.categories
 
 
 @contextmanager
@@ -202,8 +138,9 @@ _NUMBER_START = frozenset(b"-0123456789")
 
 def _take(found: Rows, rows: list[Any], shape: Shape) -> None:
     category = shape.category.lower()
-    if shape.kind == "flow":
+    if shape.kind in _ARROWS:
         found.flows += len(rows)
+        found.arrows += rows if shape.kind == "arrow" else ()
     elif shape.kind == "other":
         found.categories[shape.category] += len(rows)
         found.other += [_other(row, category, _with_extras(row)) for row in rows]
@@ -306,7 +243,7 @@ def _place(found: Rows, raw: Raw, offset: int) -> None:
         _place_odd(found, raw, offset)
         return
     shape = shapes(wide=False)[event.__class__]
-    if _is_other(event) if shape.kind == "other" else shape.kind == "flow" or _is_number(event.ts):
+    if _is_other(event) if shape.kind == "other" else shape.kind in _ARROWS or _is_number(event.ts):
         found.usable += 1
         _take(found, [event], shape)
     else:
@@ -330,7 +267,7 @@ def _place_odd(found: Rows, raw: Raw, offset: int) -> None:
     written = fields.pop("cat") or ""
     args, category, letter = fields.pop("args"), written.lower(), fields["ph"]
     if letter in _FLOWS:
-        found.flows += 1
+        _place_arrow(found, category, fields, extras.get("id", b"null"))
         return
     kind = _kind(fields, category)
     if kind is not None and not _is_number(fields["ts"]):
@@ -348,6 +285,16 @@ def _place_odd(found: Rows, raw: Raw, offset: int) -> None:
     if joined := _joined(extras, rest):
         found.rests[kind][len(found.rows[kind])] = joined
     found.add(kind, written, [row_struct(kind)(**fields, args=typed)])
+
+
+def _place_arrow(found: Rows, category: str, fields: dict[str, Any], written: Raw | bytes) -> None:
+    found.flows += 1
+    if category in knowledge()["flows"]["forward"]:
+        try:
+            identity = msgspec.json.decode(written, type=Identity)
+        except msgspec.DecodeError:
+            identity = None
+        found.arrows.append(ArrowRow(fields["ph"], identity, fields["pid"], fields["tid"], fields["ts"]))
 
 
 @cache
@@ -385,12 +332,3 @@ def _is_number(raw: Raw) -> bool:
     """Tell whether a time is a number, be it written as text."""
     digits = bytes(memoryview(raw)).strip(b'"').strip()
     return bool(digits) and digits[0] in _NUMBER_START
-
-
-def merged(parts: Iterable[dict[str, Finding]]) -> dict[str, Finding]:
-    """Return findings of several pieces as those of the whole."""
-    whole: dict[str, Finding] = defaultdict(Finding)
-    for part in parts:
-        for name, found in part.items():
-            whole[name].add(found.count, found.first_offset, found.example)
-    return whole

@@ -56,6 +56,7 @@ MEMORY = {
     "reserved_bytes": pl.Int64,
     "args_json": pl.String,
 }
+ARROW = {"id": pl.String, "pid": pl.String, "tid": pl.String, "ts_ns": pl.Int64, "is_end": pl.Boolean}
 OTHER = {**ROW, "category": pl.String, "phase_letter": pl.String, "args_json": pl.String}
 
 TABLES: dict[str, dict[str, Any]] = {
@@ -65,6 +66,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "device": DEVICE,
     "memory": MEMORY,
     "other": OTHER,
+    "arrows": ARROW,
 }
 """The frames of `Events` and their columns."""
 
@@ -110,7 +112,10 @@ class Recording:
 
 @dataclass(frozen=True, kw_only=True)
 class Frames:
-    """Rows of a trace, or of a part of it, by kind."""
+    """Rows of a trace, or of a part of it, by kind.
+
+    `arrows` are the ends of those from a forward to its backward op, some perhaps without a time or an id.
+    """
 
     ops: pl.DataFrame
     frames: pl.DataFrame
@@ -118,6 +123,7 @@ class Frames:
     device: pl.DataFrame
     memory: pl.DataFrame
     other: pl.DataFrame
+    arrows: pl.DataFrame
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.ingest import Problem
+from tracekit.link.arrows import arrows_of
 from tracekit.link.collectives import collectives
 from tracekit.link.graphs import captured_work
 from tracekit.link.launches import as_other, link_kernels, link_launches, split_runtime
@@ -43,6 +44,7 @@ __all__ = [
     "Survey",
     "Tally",
     "Trace",
+    "arrows_of",
     "captured_work",
     "finish_steps",
     "glance",
@@ -89,17 +91,20 @@ def link_part(events: Frames, known: Survey, around: Around | None = None, early
     def shifted(frame: pl.DataFrame) -> pl.DataFrame:
         return frame.with_columns((pl.col("ts_ns") - known.origin_ns).alias("start_ns")).drop("ts_ns")
 
-    ops, frames, runtime, memory = number_threads(
-        *(shifted(rows) for rows in (events.ops, events.frames, events.runtime, events.memory))
-    )
+    arrows, loose = arrows_of(events.arrows)
+    ends, starts = shifted(arrows), shifted(arrows.select("pid", tid="forward_tid", ts_ns="forward_ts_ns"))
+    rows = (shifted(rows) for rows in (events.ops, events.frames, events.runtime, events.memory))
+    ops, frames, runtime, memory, ends, starts = number_threads(*rows, ends, starts)
+    arrows = pl.concat([ends, starts.select(pl.col("thread", "start_ns").name.prefix("forward_"))], how="horizontal")
     frames = number(frames, "frame_id", "python_id")
     frame_spans = spans_of(frames)
     modules, frames = find_modules(nest_frames(frames).drop("thread"), by_file=not known.has_modules)
     ops = number(ops, "op_id", "external_id")
     ops, op_spans, crossings = nest_ops(ops, window)
-    ops = ops.with_columns(owners(ops, frame_spans, "frame_id")).drop("thread")
+    ops = ops.with_columns(owners(ops, frame_spans, "frame_id"))
     ops = ops.join(frames.select("frame_id", "module_id"), on="frame_id", how="left", maintain_order="left")
-    ops = inherit_modules(add_phases(ops, frames))
+    ops, leading_nowhere = add_phases(ops, frames, arrows)
+    ops = inherit_modules(ops.drop("thread"))
     ops = ops.with_columns(steps_of(ops, known.steps))
     launches, calls = split_runtime(runtime, events.device, early)
     launches = link_launches(launches, ops, op_spans, frame_spans)
@@ -118,7 +123,7 @@ def link_part(events: Frames, known: Survey, around: Around | None = None, early
         _own_collectives(ops, launches, kernels),
         memory,
         other,
-        tally(own, kernels, calls, events.other, crossings),
+        tally(own, kernels, calls, events.other, crossings, loose + leading_nowhere),
         working_steps(known.steps, ops),
     )
 

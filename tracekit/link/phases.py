@@ -1,6 +1,6 @@
 """Phases, kinds, steps and the forward op of each backward op.
 
-Owns what names and sequence numbers say about when in a step an op ran; the patterns lie in phases.toml.
+Owns what names, sequence numbers and arrows say about when in a step an op ran; the patterns lie in phases.toml.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from tracekit.link.arrows import forward_ops
 from tracekit.link.nesting import nearest
 
 Thread = tuple[str | None, str | None]
+_FORWARD = frozenset({"forward", "recompute"})
 
 
 @cache
@@ -39,25 +41,28 @@ def kind_of(name: str, *, is_annotation: bool) -> str:
     return found or ("annotation" if is_annotation else "op")
 
 
-def add_phases(ops: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
+def add_phases(ops: pl.DataFrame, frames: pl.DataFrame, arrows: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     """Add `kind`, `phase` and `forward_op_id` to nested ops, of which each knows the Python frame that it ran in.
 
     A backward op's forward op is the last one outside backward to start with its sequence number: that op made
-    the autograd node (wrappers before it carry the same number; each thread counts for itself). Ops inside a backward
-    op inherit it. What a backward op computes anew of the forward pass (activation checkpointing) is a phase of its
-    own.
+    the autograd node (wrappers before it carry the same number; each thread counts for itself). Where a number leads
+    to none, an arrow may, as `forward_ops` has them; how many lead nowhere is returned too. Ops inside a backward op
+    inherit its forward op. What a backward op computes anew of the forward pass (activation checkpointing) is a phase
+    of its own.
     """
     names, parents = ops["name"].to_list(), ops["parent_id"].to_list()
     flags = ops["is_annotation"].to_list()
     known = {(name, flag): kind_of(name, is_annotation=flag) for name, flag in set(zip(names, flags, strict=True))}
     kinds = [known[pair] for pair in zip(names, flags, strict=True)]
     phases = _phases(names, parents, _recomputed(ops, kinds, frames))
-    forward = _forward_ops(ops, kinds, phases)
-    return ops.with_columns(
+    pointed, loose = _pointed_at(arrows, ops, kinds, phases)
+    forward = _forward_ops(ops, kinds, phases, pointed)
+    phased = ops.with_columns(
         pl.Series("kind", kinds, pl.String),
         pl.Series("phase", phases, pl.String),
         pl.Series("forward_op_id", forward, pl.Int64),
     )
+    return phased, loose
 
 
 def _phases(names: list[str], parents: list[int | None], recomputed: set[int]) -> list[str]:
@@ -128,17 +133,36 @@ class _Forward:
         return next(reversed(own.values()), None)
 
 
-def _forward_ops(ops: pl.DataFrame, kinds: list[str], phases: list[str]) -> list[int | None]:
+def _pointed_at(
+    arrows: pl.DataFrame, ops: pl.DataFrame, kinds: list[str], phases: list[str]
+) -> tuple[dict[int, int], int]:
+    """Return forward ops by autograd node as arrows have them, and how many arrows lead nowhere.
+
+    An arrow ends at the node; the engine's call of that node around it has the same forward op.
+    """
+    if arrows.is_empty():
+        return {}, 0
+    is_node = pl.Series(kinds, dtype=pl.String) == "autograd"
+    is_forward = pl.Series(phases, dtype=pl.String).is_in(_FORWARD)
+    found, loose = forward_ops(arrows, ops, is_node.to_numpy(), is_forward.to_numpy())
+    nodes = ops.select("name", "parent_id", node="op_id")[pl.Series(list(found), dtype=pl.Int64)]
+    nodes = nodes.with_columns(outer=ops["name"].gather(nodes["parent_id"]))
+    calls = nodes.filter(pl.col("outer") == rules()["engine"]["caller"] + pl.col("name"))
+    return {call: found[node] for call, node in calls.select("parent_id", "node").iter_rows()} | found, loose
+
+
+def _forward_ops(ops: pl.DataFrame, kinds: list[str], phases: list[str], pointed: dict[int, int]) -> list[int | None]:
     known = _Forward()
     found: list[int | None] = []
     columns = (ops[name].to_list() for name in ("sequence_number", "fwd_thread_id", "parent_id", "pid", "tid"))
     for row, (number, forward_thread, parent, pid, tid) in enumerate(zip(*columns, strict=True)):
-        if phases[row] in {"forward", "recompute"}:
+        if phases[row] in _FORWARD:
             if number is not None:
                 known.add(number, (pid, tid), row)
             found.append(None)
             continue
         origin = known.find(number, forward_thread) if number is not None and kinds[row] == "autograd" else None
+        origin = pointed.get(row) if origin is None else origin
         found.append(found[parent] if origin is None and parent is not None else origin)
     return found
 

@@ -21,6 +21,7 @@ _WORDS: dict[str, tuple[Literal["info", "warn"], str]] = {
     "unfinished_op": ("warn", "Ops that were still running when recording stopped."),
     "overlapping_op": ("info", "Ops that end after the op they started in; time counts for the inner one."),
     "zero_duration_kernel": ("info", "Device work of 0 ns."),
+    "loose_arrow": ("info", "Arrows from forward to backward ops that lack an end, or have one at no such op."),
     "launch_without_work": (
         "warn",
         "Launches and async copies whose device work is not in the trace: lost, or not finished in time.",
@@ -44,10 +45,12 @@ class Tally:
         return Tally(*(mine + yours for mine, yours in zip(vars(self).values(), vars(other).values(), strict=True)))
 
 
-def tally(ops: pl.DataFrame, kernels: pl.DataFrame, calls: pl.DataFrame, other: pl.DataFrame, crossings: int) -> Tally:
+def tally(
+    ops: pl.DataFrame, kernels: pl.DataFrame, calls: pl.DataFrame, other: pl.DataFrame, crossings: int, arrows: int
+) -> Tally:
     """Count what may matter: unfinished ops, overlaps, kernels without launch or op, launches without kernels.
 
-    `calls` launched nothing, and `crossings` ops end after their parent.
+    `calls` launched nothing, `crossings` ops end after their parent, and so many arrows lead nowhere.
     """
     lost = kernels.filter(pl.col("unlinked_reason").is_not_null())
     reasons = lost.group_by("unlinked_reason").agg(pl.len().alias("count"), pl.col("dur_ns").sum()).rows()
@@ -56,6 +59,7 @@ def tally(ops: pl.DataFrame, kernels: pl.DataFrame, calls: pl.DataFrame, other: 
             unfinished_op=int((~ops["is_finished"]).sum()),
             overlapping_op=crossings,
             zero_duration_kernel=int((kernels["dur_ns"] == 0).sum()),
+            loose_arrow=arrows,
             launch_without_work=calls.filter(pl.col("name").str.contains(_LAUNCH_CALL)).height,
         ),
         kernels.height,

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
+from tracekit.ingest import TABLES
+from tracekit.link import arrows_of
 from tracekit.loading.outline import SAMPLE, united
 
 if TYPE_CHECKING:
@@ -43,8 +45,8 @@ def cuts(outlines: Sequence[Outline], rows: int) -> Cuts:
     times = np.sort(np.concatenate([one.times() for one in outlines]))
     samples = max(1, rows // SAMPLE)
     busy = united(*_joined(outlines, "busy"))
-    awaited = _awaited(outlines)
-    quiet = _gaps(*united(*(np.concatenate([busy[end], awaited[end]]) for end in (0, 1))))
+    awaited, pointed = _awaited(outlines), _pointed(outlines)
+    quiet = _gaps(*united(*(np.concatenate([spans[end] for spans in (busy, awaited, pointed)]) for end in (0, 1))))
     calm = _gaps(*busy)
     found: list[int] = []
     forced, last = 0, 0
@@ -59,19 +61,35 @@ def cuts(outlines: Sequence[Outline], rows: int) -> Cuts:
             found.append(cut)
             last = int(np.searchsorted(times, cut))
     chosen = np.array(found, dtype=np.int64)
-    forward, backward = (np.searchsorted(chosen, ends, side="right") for ends in awaited)
-    return Cuts(chosen, forced, int((forward != backward).sum()))
+    return Cuts(chosen, forced, _across(chosen, awaited) + _across(chosen, pointed))
 
 
 def _awaited(outlines: Sequence[Outline]) -> tuple[Times, Times]:
     """Return the spans from a forward op to its backward, by sequence number."""
-    forward, backward = (
-        pl.DataFrame(dict(zip(("number", "time"), _joined(outlines, name), strict=True))).group_by("number")
-        for name in ("forward", "backward")
-    )
+    forward, backward = (_numbered(outlines, name).group_by("number") for name in ("forward", "backward"))
     spans = forward.agg(pl.col("time").min()).join(backward.agg(pl.col("time").max().alias("end")), on="number")
     spans = spans.filter(pl.col("end") > pl.col("time"))
     return spans["time"].to_numpy(), spans["end"].to_numpy()
+
+
+def _pointed(outlines: Sequence[Outline]) -> tuple[Times, Times]:
+    """Return the spans from a forward op to its backward, by arrows, of those that no number tells."""
+    ends = [one.place.read("arrows") for one in outlines if one.place.heights["arrows"]]
+    arrows, _ = arrows_of(pl.concat([pl.DataFrame(schema=TABLES["arrows"]), *ends]))
+    first = _numbered(outlines, "forward").group_by("number").agg(pl.col("time").min().alias("first"))
+    told = _numbered(outlines, "backward").join(first, on="number").filter(pl.col("time") > pl.col("first"))
+    spans = arrows.filter(~pl.col("ts_ns").is_in(told["time"].implode()))
+    return spans["forward_ts_ns"].to_numpy(), spans["ts_ns"].to_numpy()
+
+
+def _numbered(outlines: Sequence[Outline], name: str) -> pl.DataFrame:
+    return pl.DataFrame(dict(zip(("number", "time"), _joined(outlines, name), strict=True)))
+
+
+def _across(cuts: Times, spans: tuple[Times, Times]) -> int:
+    """Return how many spans begin and end in different parts."""
+    first, last = (np.searchsorted(cuts, ends, side="right") for ends in spans)
+    return int((first != last).sum())
 
 
 def _joined(outlines: Sequence[Outline], name: str) -> tuple[Times, Times]:

@@ -90,7 +90,7 @@ def set_down(folder: Path, number: int, piece: Piece | tuple[Path, int, int], *,
     for kind, frame in frames.items():
         if frame.height:
             frame.write_ipc(_path(folder, number, kind), compression="lz4")
-    timed = [frame["ts_ns"].drop_nulls() for frame in frames.values()]
+    timed = [frame["ts_ns"].drop_nulls() for kind, frame in frames.items() if kind != "arrows"]
     heights = {kind: frame.height for kind, frame in frames.items()}
     extents = {kind: _extent(frame) for kind, frame in frames.items() if frame.height}
     forward, backward = _autograd(frames["ops"])

@@ -203,7 +203,7 @@ def _whole_ids(known: pl.Series, first: int) -> pl.Series:
 def _frames(job: Job) -> Frames:
     frames = {name: [pl.DataFrame(schema=schema)] for name, schema in TABLES.items()}
     for piece in job.pieces:
-        for kind in _TIMED:
+        for kind in (*_TIMED, "arrows"):
             if not (extent := piece.extents.get(kind)) or extent[0] >= job.window.stop or extent[1] < job.window.start:
                 continue
             rows = piece.read(kind)
