@@ -10,24 +10,26 @@
 -- not known."""
 -- backend = "SDPA backend that ran; of other implementations the family of their kernel."
 -- phase = "forward, backward or recompute."
--- mode = "train, prefill or decode; null where it is not known."
 -- b = "Sequences."
 -- hq = "Query heads."
 -- hkv = "Key and value heads."
 -- nq = "Queries a sequence; the longest one's where sequences are packed."
 -- nk = "Keys a sequence; the longest one's where sequences are packed."
 -- d_qk = "Head dim of queries and keys."
+-- total_ns = """Their device time, concurrent streams counted twice; host time where no device
+-- was recorded. Null where their device work is not in the trace."""
+-- achieved_flops_per_s = "FLOPs over time, of the calls for which both are known."
+-- share_frac = "total_ns over that of all attention calls."
+-- calls = "Calls of this signature."
+-- mean_ns = "Time a call."
+-- achieved_bytes_per_s = "Bytes over time, of the calls for which both are known."
+-- mode = "train, prefill or decode; null where it is not known."
 -- d_v = "Head dim of values."
 -- dtype = "Element type the core ran in."
 -- is_causal = "Whether a causal mask was asked for; null where that was not recorded."
 -- window = "Sliding window in keys; null without one."
 -- mask = "none, causal, window, boolean or additive; null where it is not known."
 -- is_varlen = "Whether sequences were packed."
--- calls = "Calls of this signature."
--- total_ns = """Their device time, concurrent streams counted twice; host time where no device
--- was recorded. Null where their device work is not in the trace."""
--- share_frac = "total_ns over that of all attention calls."
--- mean_ns = "Time a call."
 -- kernels = "Pieces of device work of all of them."
 -- launches = "Launches of all of them; a graph's counts for each of its calls."
 -- call_flops = "Floating-point operations a call, on the pairs that pairs_counted names."
@@ -37,8 +39,6 @@
 -- call_bytes = """Bytes a call must move at least: inputs read once, outputs written once; the
 -- scores that naive attention writes and reads do not count."""
 -- bytes_status = "exact, estimated or not_derivable."
--- achieved_flops_per_s = "FLOPs over time, of the calls for which both are known."
--- achieved_bytes_per_s = "Bytes over time, of the calls for which both are known."
 --
 -- [[notes]]
 -- status = "info"
@@ -131,36 +131,36 @@ select
     implementation,
     backend,
     phase,
-    mode,
     b,
     hq,
     hkv,
     nq,
     nk,
     d_qk,
+    sum(spent_ns)::bigint as total_ns,
+    1e9
+    * sum(flops) filter (where spent_ns > 0)
+    / nullif(sum(spent_ns) filter (where flops is not null), 0) as achieved_flops_per_s,
+    sum(spent_ns) / nullif(sum(sum(spent_ns)) over (), 0) as share_frac,
+    count(*) as calls,
+    avg(spent_ns) as mean_ns,
+    1e9
+    * sum(bytes) filter (where spent_ns > 0)
+    / nullif(sum(spent_ns) filter (where bytes is not null), 0) as achieved_bytes_per_s,
+    mode,
     d_v,
     dtype,
     is_causal,
     "window",
     mask_kind as mask,
     is_varlen,
-    count(*) as calls,
-    sum(spent_ns)::bigint as total_ns,
-    sum(spent_ns) / nullif(sum(sum(spent_ns)) over (), 0) as share_frac,
-    avg(spent_ns) as mean_ns,
     sum(kernels)::bigint as kernels,
     sum(launches)::bigint as launches,
     avg(flops) as call_flops,
     flops_status,
     pairs_counted,
     avg(bytes) as call_bytes,
-    bytes_status,
-    1e9
-    * sum(flops) filter (where spent_ns > 0)
-    / nullif(sum(spent_ns) filter (where flops is not null), 0) as achieved_flops_per_s,
-    1e9
-    * sum(bytes) filter (where spent_ns > 0)
-    / nullif(sum(spent_ns) filter (where bytes is not null), 0) as achieved_bytes_per_s
+    bytes_status
 from timed
 group by all
 order by

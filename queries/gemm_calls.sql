@@ -12,25 +12,25 @@
 -- batch = "Products in one call."
 -- dtype = """Number format in which it multiplies, by the kernel's name, else by the inputs; null
 -- where neither tells."""
--- calls = "Calls: ops; kernels where no op tells of them or their op has no sizes."
 -- work_ns = """Summed duration of their device work, copies and sets included; host time where no
 -- device was recorded."""
+-- achieved_flops_per_s = "Operations over work_ns."
+-- peak_frac = "achieved_flops_per_s over peak_flops_per_s."
 -- share_frac = """work_ns over that of all work."""
+-- bound = """compute, memory, latency, launch or neither, by the rule in the notes; null without
+-- peaks."""
+-- calls = "Calls: ops; kernels where no op tells of them or their op has no sizes."
 -- mean_ns = "work_ns of one call."
 -- call_flops = "Operations of one call: 2 batch m n k."
 -- flops_status = "exact, estimated or not_derivable."
 -- call_bytes = "Bytes of factors, result and what is added, each once."
 -- bytes_status = "exact, estimated or not_derivable."
 -- intensity_flops_per_byte = "call_flops over call_bytes."
--- achieved_flops_per_s = "Operations over work_ns."
 -- achieved_bytes_per_s = "Bytes over work_ns: at least so much was moved."
 -- peak_flops_per_s = "Dense peak of the device in that format; null where it is not known."
--- peak_frac = "achieved_flops_per_s over peak_flops_per_s."
 -- bandwidth_frac = "achieved_bytes_per_s over the bandwidth of the device's memory."
 -- roof_frac = """Time that the longer of both would take at its peak, over work_ns: 1 is as fast as
 -- the device can."""
--- bound = """compute, memory, latency, launch or neither, by the rule in the notes; null without
--- peaks."""
 -- suspicion = """What can't be, shown first: more than a peak, by a wrong size, time or peak; null
 -- where there is no such thing. Bytes that fit in the cache may come from it."""
 -- reason = "Why there are no rates or no peaks, or what is estimated; null where nothing lacks."
@@ -128,22 +128,22 @@ select
     k,
     batch,
     dtype,
-    calls,
     work_ns,
+    achieved_flops_per_s,
+    peak_frac,
     share_frac,
+    bound,
+    calls,
     mean_ns,
     call_flops,
     flops_status,
     call_bytes,
     bytes_status,
     intensity_flops_per_byte,
-    achieved_flops_per_s,
     achieved_bytes_per_s,
     peak_flops_per_s,
-    peak_frac,
     bandwidth_frac,
     roof_frac,
-    bound,
     suspicion,
     reason,
     kernel,

@@ -7,30 +7,30 @@
 --
 -- [columns]
 -- family = "Kernel family."
--- phase = "forward, backward, recompute, optimizer or other."
 -- sizes = """Sequences, query heads/key heads, queries, keys and head dim of the call; null for
 -- a kernel of no call, or without shapes."""
--- launches = "Kernels launched so."
 -- total_ns = "Their summed duration."
+-- sm_frac = "Share of the multiprocessors that get a block at all, at most 1."
+-- occupancy_frac = """Threads resident over what the device could hold, recomputed from grid,
+-- block, registers and shared memory: what the profiler means by achieved occupancy."""
+-- wave_frac = """Share of the waves' places that hold a block: 1 less what the last wave leaves
+-- empty."""
+-- waves = "Times that the resident blocks of the whole device are filled, the last one in part."
+-- limits = """What keeps it from holding more: threads, blocks, registers, shared memory; several
+-- where they bind alike."""
+-- phase = "forward, backward, recompute, optimizer or other."
+-- launches = "Kernels launched so."
 -- heads = "Sequences times query heads of the call: what there is to share out beside tiles."
 -- grid = "Blocks in x, y, z."
 -- blocks = "Blocks of one launch."
 -- head_blocks = """blocks over heads: tiles of one head. Null where they do not divide: a
 -- persistent or a split kernel shares out its work itself."""
 -- sms = "Multiprocessors (compute units) of the device."
--- sm_frac = "Share of the multiprocessors that get a block at all, at most 1."
 -- threads = "Threads of a block."
 -- registers = "Registers a thread; null where they were not recorded."
 -- shared_bytes = "Shared memory a block; null where it was not recorded."
 -- resident_blocks = "Blocks that a multiprocessor holds at once, recomputed."
--- limits = """What keeps it from holding more: threads, blocks, registers, shared memory; several
--- where they bind alike."""
--- waves = "Times that the resident blocks of the whole device are filled, the last one in part."
 -- tail_frac = "How full the last wave is."
--- wave_frac = """Share of the waves' places that hold a block: 1 less what the last wave leaves
--- empty."""
--- occupancy_frac = """Threads resident over what the device could hold, recomputed from grid,
--- block, registers and shared memory: what the profiler means by achieved occupancy."""
 -- recorded_frac = """What the profiler recorded; null where it recorded nothing, or 0 above 48 KiB
 -- of shared memory, which means unknown."""
 -- occupancy_status = "estimated (clusters and carve-out are not in a trace) or not_derivable."
@@ -139,25 +139,25 @@ with
     placed as (select *, resident_blocks * sm_count as places from signatures)
 select
     family,
-    phase,
     sizes,
-    launches,
     total_ns,
+    least(1.0, blocks / nullif(sm_count, 0)) as sm_frac,
+    least(resident_blocks, blocks / nullif(sm_count, 0)) * block_frac as occupancy_frac,
+    blocks / (ceil(blocks / nullif(places, 0)) * places) as wave_frac,
+    ceil(blocks / nullif(places, 0))::bigint as waves,
+    limits,
+    phase,
+    launches,
     heads,
     grid,
     blocks,
     case when blocks % nullif(heads, 0) = 0 then (blocks / heads)::bigint end as head_blocks,
     sm_count as sms,
-    least(1.0, blocks / nullif(sm_count, 0)) as sm_frac,
     threads,
     registers,
     shared_memory_bytes as shared_bytes,
     resident_blocks,
-    limits,
-    ceil(blocks / nullif(places, 0))::bigint as waves,
     ((blocks - 1) % places + 1) / places as tail_frac,
-    blocks / (ceil(blocks / nullif(places, 0)) * places) as wave_frac,
-    least(resident_blocks, blocks / nullif(sm_count, 0)) * block_frac as occupancy_frac,
     recorded_frac,
     status as occupancy_status,
     reason,

@@ -8,32 +8,32 @@
 -- [columns]
 -- kind = "attention or gemm; a product inside a naive attention is in both."
 -- name = "Op of a product; implementation and backend of an attention; null for a lone kernel."
--- phase = "forward, backward, recompute, optimizer or other."
 -- sizes = """B batch, M, N, K of products; B sequences, H query heads/key heads, Q queries, K keys,
 -- D head dim of attention; null where they are not known."""
+-- work_ns = """Summed duration of their device work, copies and sets included; host time where no
+-- device was recorded."""
+-- achieved_flops_per_s = "Operations over work_ns."
+-- peak_frac = "achieved_flops_per_s over peak_flops_per_s."
+-- phase = "forward, backward, recompute, optimizer or other."
+-- share_frac = """work_ns over that of all work: both kinds together may pass 1."""
+-- bound = """compute, memory, latency, launch or neither, by the rule in the notes; null without
+-- peaks."""
+-- dtype = "Number format in which it multiplies."
 -- flop_count = """Which operations are counted: 2 B M N K; of attention the pairs that a causal
 -- mask, a window or packed sequences leave, or full (a dense mask does not lessen it). Softmax is
 -- left out."""
--- dtype = "Number format in which it multiplies."
 -- calls = "Calls."
--- work_ns = """Summed duration of their device work, copies and sets included; host time where no
--- device was recorded."""
--- share_frac = """work_ns over that of all work: both kinds together may pass 1."""
 -- mean_ns = "work_ns of one call."
 -- call_flops = "Operations of one call, the mean where calls of one row differ (windows)."
 -- flops_status = "exact, estimated or not_derivable."
 -- call_bytes = "Bytes that one call must move at least, the mean."
 -- bytes_status = "exact, estimated or not_derivable."
 -- intensity_flops_per_byte = "call_flops over call_bytes."
--- achieved_flops_per_s = "Operations over work_ns."
 -- achieved_bytes_per_s = "Bytes over work_ns: at least so much was moved."
 -- peak_flops_per_s = "Dense peak of the device in that format; null where it is not known."
--- peak_frac = "achieved_flops_per_s over peak_flops_per_s."
 -- bandwidth_frac = "achieved_bytes_per_s over the bandwidth of the device's memory."
 -- roof_frac = """Time that the longer of both would take at its peak, over work_ns: 1 is as fast as
 -- the device can."""
--- bound = """compute, memory, latency, launch or neither, by the rule in the notes; null without
--- peaks."""
 -- suspicion = """What can't be, shown first: more than a peak, by a wrong size, time or peak; null
 -- where there is no such thing. Bytes that fit in the cache may come from it."""
 -- reason = "Why there are no rates or no peaks, or what is estimated; null where nothing lacks."
@@ -93,26 +93,26 @@
 select
     kind,
     name,
-    phase,
     sizes,
-    flop_count,
-    dtype,
-    calls,
     work_ns,
+    achieved_flops_per_s,
+    peak_frac,
+    phase,
     share_frac,
+    bound,
+    dtype,
+    flop_count,
+    calls,
     mean_ns,
     call_flops,
     flops_status,
     call_bytes,
     bytes_status,
     intensity_flops_per_byte,
-    achieved_flops_per_s,
     achieved_bytes_per_s,
     peak_flops_per_s,
-    peak_frac,
     bandwidth_frac,
     roof_frac,
-    bound,
     suspicion,
     reason,
     kernel,

@@ -106,3 +106,30 @@ def test_every_call_of_a_real_trace_is_judged_and_what_ran_is_possible(
     assert (ran.height, ran["calls"].sum()) == (kinds, calls)
     assert frame.filter(frame["state"] == "problem").is_empty()
     assert all(row["ran"] in row["why"].split(";")[0] for row in ran.rows(named=True))
+
+
+def test_kernels_without_an_op_tell_by_name_what_ran_and_no_more() -> None:
+    name = "void pytorch_flash::flash_{}_kernel<pytorch_flash::Flash_{}_kernel_traits<64, 128, 128, 4, false>>()"
+    lone = [kernel(name.format("fwd", "fwd"), 2000 + 20 * at, 10, 90 + at) for at in range(3)]
+    backward = kernel(name.format("bwd_dq_dk_dv_loop_seqk", "bwd"), 2100, 10, 99)
+    *judged, row = rows(call(0, 1, FLASH, query=GOOD), *lone, backward)
+    assert judged
+    assert all(each["kind"] == 0 for each in judged)
+    assert (row["kind"], row["query"], row["calls"], row["ran"], row["device_ns"]) == (
+        None,
+        None,
+        None,
+        "flash",
+        30_000,
+    )
+    assert (row["backend"], row["state"]) == (None, "note")
+    assert row["why"] == (
+        "3 kernels of aten_flash_attention_2 (head dim up to 64) have no op: a fused attention, not math; "
+        "rules need the op's inputs"
+    )
+
+
+def test_kernels_of_a_real_trace_whose_op_was_not_recorded_are_a_row(traces: Path) -> None:
+    with trace_file(traces / "h100-qwen1.5-0.5b.json.gz") as opened:
+        last = opened.query("backend_verdict").frame.row(-1, named=True)
+    assert (last["ran"], last["state"], last["why"].split(" of ")[0]) == ("flash", "note", "10 kernels")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from tracekit.attention.sequences import found_elsewhere
+from tracekit.attention.sequences import found_elsewhere, found_in_kernels
 from tracekit.loading import tables_of
 
 if TYPE_CHECKING:
@@ -84,3 +84,52 @@ def test_what_is_told_of_kernels_whose_ops_are_hidden_is_what_their_ops_say(
     pairs = Counter((truth[row], told[row].role) for row in hidden if row in told)
     assert all(true == said for true, said in pairs)
     assert pairs.total() >= told_at_least
+
+
+def pieces(names: list[str], split: str) -> pl.DataFrame:
+    """Return kernels of one stream: `split` has an op and lies between replays, each of what lies between."""
+    made = stream(names, [name == split for name in names])
+    return made.with_columns(launch_id=pl.col("op_id").is_not_null().cum_sum() * 2 + pl.col("op_id").is_not_null())
+
+
+def test_a_model_captured_in_pieces_is_read_across_them() -> None:
+    norm, gemm, rope = "rms_norm_kernel", "Cijk_Alik_Bljk_BBS_BH", "rotary_embedding_kernel"
+    names = [norm, gemm, rope, "flash_fwd_kernel", "Cijk_other", norm, "_matmul_ogs", norm, gemm, rope] * 2
+    roles = ["norm", "unlinked", "attention.rope", "attention.core", "unlinked", "norm", "moe", "norm", "unlinked"]
+    told = found_in_kernels(pieces(names, "flash_fwd_kernel"), [*roles, "attention.rope"] * 2)
+    assert {row: finding.role for row, finding in told.items()} == {
+        **dict.fromkeys((1, 11), "attention.qkv_proj"),
+        **dict.fromkeys((4, 14), "attention.out_proj"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "told_at_least"),
+    [("b200-vllm-eager", 70), ("mi300x-sglang-prefill-decode", 70), ("h100-qwen1.5-0.5b", 40)],
+)
+def test_what_is_told_of_pieces_is_what_their_ops_say(name: str, told_at_least: int, traces: Path) -> None:
+    """Hide the ops of all but the cores, as if a model were captured in pieces, and hold what order tells to them."""
+    kernels = tables_of((traces / f"{name}.json.gz").read_bytes(), name)["kernel"]
+    kernels = (
+        kernels.filter(pl.col("op_id").is_not_null()).sort("start_ns").drop("kernel_id").with_row_index("kernel_id")
+    )
+    is_core = pl.col("role") == "attention.core"
+    blind = kernels.with_columns(
+        launch_id=is_core.cum_sum() * 2 + is_core, op_id=pl.when(is_core).then(pl.col("op_id"))
+    )
+    is_told = kernels["family"].str.contains("gemm|copy|elementwise").fill_null(value=True)
+    roles = ["unlinked" if hides else role for hides, role in zip(is_told, kernels["role"], strict=True)]
+    told = found_in_kernels(blind, roles)
+    linears = {"attention.qkv_proj", "attention.out_proj"}
+    pairs = Counter((kernels["role"][row], finding.role) for row, finding in told.items() if finding.role in linears)
+    assert all(true == said for true, said in pairs), pairs
+    assert pairs.total() >= told_at_least
+
+
+def test_linears_of_a_real_model_captured_in_pieces_are_told(traces: Path) -> None:
+    # By hand: 24 layers, each norm, linear, rope, cache, attention, linear, norm, router, experts.
+    path = traces / "rocm-vllm-piecewise-graph.json.gz"
+    kernels = tables_of(path.read_bytes(), path.name)["kernel"].filter(family="tensile_gemm")
+    counts = dict(kernels.group_by("role").len().iter_rows())
+    assert counts == {"attention.qkv_proj": 24, "attention.out_proj": 24, "unlinked": 24, "lm_head": 1}
+    assert set(kernels.filter(pl.col("role").str.starts_with("attention"))["role_confidence"]) == {"inferred"}

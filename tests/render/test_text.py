@@ -1,12 +1,14 @@
 """Tables as aligned text."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import polars as pl
 import pytest
 from inline_snapshot import snapshot
 from rich.cells import cell_len
 
+from tests.build import trace_file
 from tracekit.render.text import render_text
 from tracekit.table import Note, Table
 
@@ -130,3 +132,42 @@ kernel_kernel_ker…l_kernel_kernel_  one two three four five six seven
                                     five six seven eight nine ten
 kernel_kernel_ker…l_kernel_kernel_  short
 """)
+
+
+def test_words_give_way_to_measured_numbers_and_not_to_sizes() -> None:
+    sizes = {name: [3_000] for name in ("batch", "m", "n", "k")}
+    table = _table(
+        kernel=["sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n"],
+        **sizes,
+        work_ns=[12_345],
+        peak_frac=[0.617],
+        share_frac=[0.1],
+    )
+    assert _lines(table, 64)[:4] == snapshot(
+        [
+            "                                              work   peak  share",
+            "kernel          batch      m      n      k    [µs]    [%]    [%]",
+            "────────────────────────────────────────────────────────────────",
+            "sm90_xm…2_tn_n  3,000  3,000  3,000  3,000  12.345   61.7   10.0",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "question", "shown"),
+    [
+        ("h100-qwen1.5-0.5b", "attention_calls", ["backend", "nq", "total [ms]", "achieved [TFLOP/s]"]),
+        ("h100-qwen1.5-0.5b", "roofline", ["sizes", "work [ms]", "achieved [TFLOP/s]", "peak [%]"]),
+        ("h100-qwen1.5-0.5b", "gemm_calls", ["m", "work [ms]", "achieved [TFLOP/s]", "peak [%]", "share [%]"]),
+        ("h100-qwen1.5-0.5b", "backend_verdict", ["query", "ran", "device [ms]", "backend", "state", "why"]),
+        ("h100-qwen1.5-0.5b", "head_occupancy", ["sizes", "total [ms]", "sm [%]", "occupancy [%]"]),
+        ("b200-vllm-eager", "attention_calls", ["backend", "total [µs]", "share [%]"]),
+        ("b200-vllm-eager", "roofline", ["name", "work [ms]", "achieved [TFLOP/s]", "peak [%]"]),
+        ("h100-timesformer-math", "attention_calls", ["nq", "total [ms]", "achieved [TFLOP/s]"]),
+    ],
+)
+def test_what_tells_most_is_seen_in_80_columns(traces: Path, name: str, question: str, shown: list[str]) -> None:
+    with trace_file(traces / f"{name}.json.gz") as opened:
+        lines = _lines(opened.query(question), 80)
+    header = " ".join(lines[: next(at for at, line in enumerate(lines) if line.startswith("─"))])
+    assert [column for column in shown if not set(column.split()) <= set(header.split())] == []

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracekit.analyses.verdicts import environments, in_words, judged, kinds
+from tracekit.attention.knowledge import load
 from tracekit.table import Note
 
 if TYPE_CHECKING:
@@ -28,6 +29,22 @@ _SCHEMA = {
     "device_ns": pl.Int64, "ran": pl.String, "backend": pl.String, "state": pl.String, "certainty": pl.String,
     "why": pl.String, "remedy": pl.String,
 }  # fmt: skip
+_LONE = """
+    select
+        family,
+        nullif(regexp_extract(name, $traits, 1), '') as head_dim,
+        count(*) as kernels,
+        sum(dur_ns)::bigint as ns
+    from kernel
+    where op_id is null and family in (select unnest($families)) and not regexp_matches(name, $backward)
+    group by all
+    order by ns desc, family, head_dim
+"""
+_TRAITS = r"Flash_fwd_kernel_traits<(\d+)"
+"""The first number is the head dim that the kernel is compiled for, to which others are padded.
+
+source: pytorch aten/src/ATen/native/transformers/cuda/flash_attn/kernel_traits.h
+"""
 
 
 @cache
@@ -48,6 +65,7 @@ def answer(store: Store, values: Mapping[str, Any], _opened: object) -> tuple[pl
         for number, kind in enumerate(shown.iter_rows(named=True))
         for row in _rows(number, kind, around, is_all=values["all"])
     ]
+    rows += _lone(store)
     notes = [Note(note["status"], note["text"]) for note in headers()[NAME]["notes"]]
     if shown.height < found.height:
         notes.append(Note("info", f"{found.height} kinds of calls in all; -p top=0 judges every one."))
@@ -55,6 +73,18 @@ def answer(store: Store, values: Mapping[str, Any], _opened: object) -> tuple[pl
         notes.insert(0, Note("info", "No call of scaled_dot_product_attention is in the run, or in its selected part."))
     frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
     return frame.select(*headers()[NAME]["columns"]), tuple(notes)
+
+
+def _lone(store: Store) -> Iterator[tuple[Any, ...]]:
+    """Yield a row for each kind of kernels of SDPA whose op is not in the trace: what their names alone tell."""
+    known = {name: row for name, row in load("calls")["family"].items() if row["implementation"] == "sdpa"}
+    asked = {"traits": _TRAITS, "families": list(known), "backward": load("order")["backward"]["pattern"]}
+    for family, head_dim, kernels, ns in store.own(_LONE, asked).iter_rows():
+        width = f" (head dim up to {head_dim})" if head_dim else ""
+        why = (
+            f"{kernels} kernels of {family}{width} have no op: a fused attention, not math; rules need the op's inputs"
+        )
+        yield None, None, None, None, None, ns, known[family].get("backend"), None, "note", "certain", why, None
 
 
 def _rows(

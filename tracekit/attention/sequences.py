@@ -111,7 +111,9 @@ def shapes_of(dims: str) -> tuple[Shape, ...]:
 def found_in_kernels(kernels: pl.DataFrame, roles: Sequence[str]) -> dict[int, Finding]:
     """Return by kernel, numbered from 0, what order tells of it, given the roles that are known.
 
-    Read are the kernels that one launch replays and, on each stream, those that follow one another without an op.
+    Read are the kernels that one launch replays and, on each stream, those that follow one another without an op. Where
+    a model is captured in pieces with the attention between them, the stream is read as a whole for what its replays
+    don't tell by themselves.
     """
     names = kernels["name"].to_list()
     actions = {name: family.action if (family := family_of(name)) else None for name in set(names)}
@@ -121,6 +123,11 @@ def found_in_kernels(kernels: pl.DataFrame, roles: Sequence[str]) -> dict[int, F
     for rows in (*_replays(kernels), *_orphans(kernels)):
         units = _passes([_kernel_unit(row, names[row], actions[names[row]], roles[row]) for row in rows])
         told.update({rows[place]: finding for place, finding in read(units).items()})
+    for rows, replayed in _streams_of_replays(kernels):
+        units = _passes([_kernel_unit(row, names[row], actions[names[row]], roles[row]) for row in rows])
+        for place, finding in read(units).items():
+            if replayed[place]:
+                told.setdefault(rows[place], finding)
     return told
 
 
@@ -172,6 +179,17 @@ def _replays(kernels: pl.DataFrame) -> list[list[int]]:
     rows = kernels.with_row_index("row").filter(pl.col("launch_id").is_not_null()).sort("start_ns", "kernel_id")
     groups = rows.group_by("launch_id", maintain_order=True).agg("row")
     return groups.filter(pl.col("row").list.len() > 1)["row"].to_list()
+
+
+def _streams_of_replays(kernels: pl.DataFrame) -> list[tuple[list[int], list[bool]]]:
+    """Return all kernels of each stream on which replays and kernels with an op take turns, and which are replayed."""
+    streams = ["device", "stream"]
+    is_replayed = pl.col("launch_id").is_not_null() & (pl.len().over("launch_id") > 1) & pl.col("op_id").is_null()
+    rows = kernels.with_row_index("row").with_columns(is_replayed.alias("is_replayed"))
+    groups = rows.sort(*streams, "start_ns", "kernel_id", nulls_last=True).group_by(streams, maintain_order=True)
+    found = groups.agg("row", "is_replayed", pl.col("op_id").is_not_null().any().alias("has_op"))
+    found = found.filter(pl.col("is_replayed").list.any() & pl.col("has_op"))
+    return found.select("row", "is_replayed").rows()
 
 
 def _orphans(kernels: pl.DataFrame) -> list[list[int]]:

@@ -24,12 +24,16 @@ NO_ROWS = "no rows"
 
 @dataclass(frozen=True)
 class Column:
-    """A column ready to draw: its name in the frame, its header, and a text for each row."""
+    """A column ready to draw: its name in the frame, its header, and a text for each row.
+
+    One that is measured has numbers with a unit.
+    """
 
     name: str
     header: str
     cells: list[str]
     is_numeric: bool
+    is_measured: bool = False
 
 
 def columns_of(table: Table) -> list[Column]:
@@ -41,7 +45,9 @@ def _column(series: pl.Series) -> Column:
     name, values = series.name, series.to_list()
     if series.dtype.is_numeric() or series.dtype == pl.Null:
         symbol, cells = figures(name, values)
-        return Column(name, _header(stem_of(name), symbol), cells, is_numeric=True)
+        return Column(
+            name, _header(stem_of(name), symbol), cells, is_numeric=True, is_measured=unit_of(name) is not None
+        )
     unit = unit_of(name) if series.dtype.is_nested() else None
     header = _header(stem_of(name), unit.name) if unit else _header(name, "")
     return Column(name, header, [_word(value) for value in values], is_numeric=False)

@@ -82,13 +82,17 @@ def _extent(column: Column, shortest: int) -> _Extent:
 def _fitted(columns: Sequence[Column], width: int) -> list[int]:
     """Return the widths of as many leading columns as fit, and of one at least; the widest give way first.
 
-    Words are cut shorter rather than leave out the first numbers, which are what was asked for.
+    Words are cut shorter rather than leave out the first numbers, which are what was asked for: those with a unit,
+    since the others are sizes and counts that name a row, unless there are no others.
     """
-    wanted = min(_NUMBERS, sum(column.is_numeric for column in columns))
+    are_numbers = [column.is_measured for column in columns]
+    if not any(are_numbers):
+        are_numbers = [column.is_numeric for column in columns]
+    wanted = min(_NUMBERS, sum(are_numbers))
     for shortest in _SHORTEST:
         extents = [_extent(column, shortest) for column in columns]
         count = _fitting(extents, width)
-        if count == len(columns) or (wanted and sum(column.is_numeric for column in columns[:count]) >= wanted):
+        if count == len(columns) or (wanted and sum(are_numbers[:count]) >= wanted):
             break
     kept = extents[:count]
     widths = [max(extent.least, min(extent.natural, width)) for extent in kept]
