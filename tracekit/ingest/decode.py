@@ -64,7 +64,8 @@ class Finding:
 class Rows:
     """Events by kind, what could not be read, and what was counted on the way.
 
-    `rests` holds, by kind and place in the list of that kind, the JSON of args that have no column.
+    `rests` holds, by kind and place in the list of that kind, the JSON of args that have no column. `is_wide` says that
+    some rows may have args that are known and have no column.
     """
 
     rows: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
@@ -77,6 +78,7 @@ class Rows:
     categories: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
     findings: dict[str, Finding] = field(default_factory=lambda: defaultdict(Finding))
+    is_wide: bool = False
     tail: bytes = b""
 
     def add(self, kind: str, category: str, rows: list[Any]) -> None:
@@ -95,6 +97,7 @@ class Rows:
         self.usable += other.usable
         self.flows += other.flows
         self.categories += other.categories
+        self.is_wide |= other.is_wide
 
 
 @contextmanager
@@ -180,7 +183,7 @@ def _at_once(listed: bytes, *, wide: bool = False) -> Rows:
     events = _decoder(wide=wide).decode(listed)
     for event in events:
         by_shape[event.__class__].append(event)
-    found = Rows(events=len(events), usable=len(events))
+    found = Rows(events=len(events), usable=len(events), is_wide=wide)
     known = shapes(wide=wide)
     for struct in sorted(by_shape, key=lambda each: known[each]):  # so that order in the file does not matter
         rows, shape = by_shape[struct], known[struct]
