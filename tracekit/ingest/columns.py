@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from tracekit.ingest.args import ArgsReader
-    from tracekit.ingest.decode import Finding, Rows
+    from tracekit.ingest.rows import Finding, Rows
 
 _INT64 = range(-(2**63), 2**63)
 _LONGEST_NS = 24 * 3600 * 10**9

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from tracekit.errors import TracekitError
-from tracekit.ingest.decode import Finding
+from tracekit.ingest.rows import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -161,6 +161,18 @@ _LIKELY = re.compile(rb'\}(?P<comma>\s*,\s*)\{\s*"(?:name|cat|pid|tid|ts|dur|arg
 _TRIES = 64
 _PATIENCE = 4
 """Text without a place to cut may grow to this many times a piece before it is cut where that may be wrong."""
+
+
+def parts(text: bytes, size: int) -> Iterator[tuple[int, int]]:
+    """Yield where the parts of a piece begin and end, of about so many bytes each, with nothing but commas between.
+
+    A piece in which no place to cut is near is one part.
+    """
+    first = 0
+    while len(text) - first > 2 * size and (sure := _SURE.search(text, first + size, first + size + _LOOK_BACK)):
+        yield first, sure.start() + 1
+        first = sure.end("comma")
+    yield first, len(text)
 
 
 def _cut(text: bytes, start: int, size: int) -> Iterator[Piece]:

@@ -9,95 +9,30 @@ from __future__ import annotations
 
 import gc
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import cache, reduce
 from itertools import pairwise
 from operator import or_
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw
 
 from tracekit.ingest.args import EXTRAS, HEAD, Shape, knowledge, reader, row_struct, shapes, text
+from tracekit.ingest.cut import parts
 from tracekit.ingest.repeats import repeats
+from tracekit.ingest.rows import OtherRow, Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from tracekit.ingest.salvage import Salvaged
 
 _FLOWS = frozenset("stf")
+_PART_BYTES = 2**20
+"""Text whose events are read at once, or not: little enough to stay in a processor's cache."""
 _GROUP = 256
-
-
-class OtherRow(NamedTuple):
-    """An event kept whole: its category in lower case, and as JSON its args and every field that has no column."""
-
-    category: str
-    ph: str
-    name: str
-    pid: float | str | None
-    tid: float | str | None
-    ts: Raw
-    dur: Raw
-    args_json: str | None
-
-
-@dataclass
-class Finding:
-    """What was wrong with some events: how often, at which byte of the text first, and an example in words."""
-
-    count: int = 0
-    first_offset: int | None = None
-    example: str = ""
-
-    def add(self, count: int = 1, offset: int | None = None, example: str = "") -> None:
-        """Count another case."""
-        if self.first_offset is None or (offset is not None and offset < self.first_offset):
-            self.first_offset, self.example = offset, example or self.example
-        self.count += count
-
-
-@dataclass
-class Rows:
-    """Events by kind, what could not be read, and what was counted on the way.
-
-    `rests` holds, by kind and place in the list of that kind, the JSON of args that have no column. `is_wide` says that
-    some rows may have args that are known and have no column.
-    """
-
-    rows: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
-    rests: dict[str, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
-    categories_of: dict[str, list[tuple[str, int]]] = field(default_factory=lambda: defaultdict(list))
-    other: list[OtherRow] = field(default_factory=list)
-    events: int = 0
-    usable: int = 0
-    flows: int = 0
-    categories: Counter[str] = field(default_factory=Counter)
-    unknown: Counter[str] = field(default_factory=Counter)
-    findings: dict[str, Finding] = field(default_factory=lambda: defaultdict(Finding))
-    is_wide: bool = False
-    tail: bytes = b""
-
-    def add(self, kind: str, category: str, rows: list[Any]) -> None:
-        """Append rows of one kind and category."""
-        self.rows[kind] += rows
-        self.categories_of[kind].append((category, len(rows)))
-        self.categories[category] += len(rows)
-
-    def take(self, other: Rows) -> None:
-        """Append rows that were read at once, of which none has rests or findings."""
-        for kind, rows in other.rows.items():
-            self.rows[kind] += rows
-            self.categories_of[kind] += other.categories_of[kind]
-        self.other += other.other
-        self.events += other.events
-        self.usable += other.usable
-        self.flows += other.flows
-        self.categories += other.categories
-        self.is_wide |= other.is_wide
 
 
 @contextmanager
@@ -120,16 +55,33 @@ def decode(piece: bytes, start: int = 0, *, is_odd: bool = False, is_strict: boo
     looks at all of the text for repeated keys, else only at samples.
     """
     with _no_garbage():
-        listed = b"".join((b"[", piece, b"]"))
-        found = None if is_odd else _quickly(listed)
+        found = _in_parts(piece, start, is_odd=is_odd)
         if found is None:
-            try:
-                raws = msgspec.json.decode(listed, type=list[Raw])
-            except (msgspec.DecodeError, RecursionError):
-                return _salvaged(piece, start)
-            found = _one_by_one(raws, piece, start, is_odd=is_odd)
+            return _salvaged(piece, start)
         _add_unnoticed(found, piece, start, is_strict=is_strict)
         return found
+
+
+def _in_parts(piece: bytes, start: int, *, is_odd: bool) -> Rows | None:
+    """Return the rows of a piece, read part by part so that odd events slow down but one; None if it is no JSON."""
+    found = Rows()
+    for first, last in parts(piece, _PART_BYTES):
+        part = _read(memoryview(piece)[first:last], start + first, is_odd=is_odd)
+        if part is None:
+            return None if last - first == len(piece) else _read(piece, start, is_odd=is_odd)
+        found.take(part)
+    return found
+
+
+def _read(events: bytes | memoryview, start: int, *, is_odd: bool) -> Rows | None:
+    listed = b"".join((b"[", events, b"]"))
+    if not is_odd and (found := _quickly(listed)) is not None:
+        return found
+    try:
+        raws = msgspec.json.decode(listed, type=list[Raw])
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return _one_by_one(raws, listed, start - 1, is_odd=is_odd)
 
 
 def _add_unnoticed(found: Rows, piece: bytes, start: int, *, is_strict: bool) -> None:
@@ -282,8 +234,8 @@ def _is_list(piece: bytes, tail: bytes) -> bool:
     return True
 
 
-def _one_by_one(raws: list[Raw], piece: bytes, start: int, *, is_odd: bool) -> Rows:
-    """Read events in small groups, and one by one only in a group that holds an odd one."""
+def _one_by_one(raws: list[Raw], listed: bytes, start: int, *, is_odd: bool) -> Rows:
+    """Read the events of a list in small groups, and one by one only in a group that holds an odd one."""
     found = Rows()
     place = 0
     for first in range(0, len(raws), _GROUP):
@@ -292,9 +244,9 @@ def _one_by_one(raws: list[Raw], piece: bytes, start: int, *, is_odd: bool) -> R
         if quick is not None:
             found.take(quick)
         else:
-            place = max(place, piece.find(memoryview(group[0]), place))
+            place = max(place, listed.find(memoryview(group[0]), place))
             for raw in group:
-                at = piece.find(memoryview(raw), place)
+                at = listed.find(memoryview(raw), place)
                 place = at + len(memoryview(raw))
                 _place(found, raw, start + at)
     return found
@@ -388,12 +340,3 @@ def _is_number(raw: Raw) -> bool:
     """Tell whether a time is a number, be it written as text."""
     digits = bytes(memoryview(raw)).strip(b'"').strip()
     return bool(digits) and digits[0] in _NUMBER_START
-
-
-def merged(parts: Iterable[dict[str, Finding]]) -> dict[str, Finding]:
-    """Return findings of several pieces as those of the whole."""
-    whole: dict[str, Finding] = defaultdict(Finding)
-    for part in parts:
-        for name, found in part.items():
-            whole[name].add(found.count, found.first_offset, found.example)
-    return whole

@@ -16,17 +16,18 @@ from tracekit.errors import TracekitError
 from tracekit.ingest import events as shape
 from tracekit.ingest.columns import NoTimeError, frames_of
 from tracekit.ingest.cut import Piece, cut_off, no_events
-from tracekit.ingest.decode import Finding, decode, merged
+from tracekit.ingest.decode import decode
 from tracekit.ingest.dialect import hints, is_unpadded, sampled
 from tracekit.ingest.events import Events
 from tracekit.ingest.problems import words
+from tracekit.ingest.rows import Finding, merged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tracekit.ingest.cut import Cutter
-    from tracekit.ingest.decode import Rows
     from tracekit.ingest.events import Problem, Recording
+    from tracekit.ingest.rows import Rows
 
 
 @dataclass

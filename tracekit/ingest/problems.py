@@ -14,9 +14,9 @@ from tracekit.ingest.events import Problem
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tracekit.ingest.decode import Finding
     from tracekit.ingest.events import Severity
     from tracekit.ingest.kineto import Counts
+    from tracekit.ingest.rows import Finding
 
 
 _NAMES = {"lost": "lost_event", "repaired": "repaired_event"}
