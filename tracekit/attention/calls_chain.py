@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from tracekit.attention.calls_found import Chain
 
 Shape = tuple[int, ...]
-_INPUTS = ("input_dims", "input_types", "input_strides", "concrete_inputs")
+INPUTS = ("name", "input_dims", "input_types", "input_strides", "concrete_inputs")
+"""The columns of ops that are read."""
 _AFTER = 12
 """How many ops after a chain may say how heads and sequences lie in its result."""
 
 
 def read_chain(roots: Sequence[int], chain: Chain, ops: pl.DataFrame) -> Reading:
-    """Return what a chain says; `roots` are its outermost ops, by row."""
+    """Return what a chain says; `roots` are its outermost ops, by row, `ops` the columns `INPUTS` of all ops."""
     scores, values = (_inputs(ops, row) for row in (chain.scores, chain.values))
     first = product_of(ops["name"][chain.scores], _shapes(scores))
     last = product_of(ops["name"][chain.values], _shapes(values))
@@ -50,7 +51,8 @@ def read_chain(roots: Sequence[int], chain: Chain, ops: pl.DataFrame) -> Reading
 
 
 def _inputs(ops: pl.DataFrame, row: int) -> tuple[Argument, ...]:
-    return read_inputs(*ops.select(*_INPUTS).row(row))
+    _, *texts = ops.row(row)
+    return read_inputs(*texts)
 
 
 def _shapes(inputs: Sequence[Argument]) -> list[Shape]:
@@ -68,8 +70,7 @@ def _apart(ops: pl.DataFrame, roots: Sequence[int], chain: Chain, batch: int) ->
 
 def _from_result(ops: pl.DataFrame, last: int, batch: int) -> tuple[int, int] | None:
     """Return sequences and heads from the first view of the result that has them as its first two dims."""
-    rows = ops.select("name", "input_dims", "concrete_inputs", "parent_id")[last + 1 : last + 1 + _AFTER]
-    for name, dims, concrete, _ in rows.iter_rows():
+    for name, dims, _, _, concrete in ops[last + 1 : last + 1 + _AFTER].iter_rows():
         if name not in {"aten::view", "aten::reshape", "aten::unflatten"}:
             continue
         given, *rest = read_inputs(dims, None, None, concrete) or (None,)
@@ -85,8 +86,7 @@ def _between(ops: pl.DataFrame, chain: Chain) -> Iterator[tuple[str, tuple[Argum
     """Yield the ops from scores to values that may hide or drop scores, with their inputs."""
     rules = load("calls")["chain"]
     wanted = {*rules["boolean"], *rules["additive"], *rules["dropout"]}
-    rows = ops.select("name", *_INPUTS)[chain.scores : chain.values]
-    for name, *texts in rows.iter_rows():
+    for name, *texts in ops[chain.scores : chain.values].iter_rows():
         if name in wanted:
             yield name, read_inputs(*texts)
 

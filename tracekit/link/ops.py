@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from tracekit.link.nesting import Nester
 
+_NAMED, _CALLED = "nn.Module: ", ": forward"
+"""How names begin, or end, that the patterns below may match: most don't, and this is told much sooner."""
 _MODULE = re.compile(r"nn\.Module: (?P<class_name>.+?)(?:_(?P<instance>\d+))?$")
 _FORWARD = re.compile(r"(?:.*[/\\])?(?P<file>[^/\\]+)\.py\((?P<line>[0-9]+)\): forward")
 
@@ -131,12 +133,12 @@ def modules_named(names: Iterable[str], *, by_file: bool) -> dict[str, Module]:
     """
     found = {}
     for name in names:
-        if by_file and (match := _FORWARD.fullmatch(name)):
+        if by_file and name.endswith(_CALLED) and (match := _FORWARD.fullmatch(name)):
             label = f"{match['file']}:{match['line']}"
             found[name] = Module(label, label)
-        elif not by_file and (match := _MODULE.fullmatch(name)):
+        elif not by_file and name.startswith(_NAMED) and (match := _MODULE.fullmatch(name)):
             instance = match["instance"]
-            label = name.removeprefix("nn.Module: ")
+            label = name.removeprefix(_NAMED)
             found[name] = Module(label, match["class_name"], int(instance) if instance else None)
     return found
 
