@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.salvage import Salvaged
 
 _FLOWS = frozenset("stf")
-_PART_BYTES = 2**20
+PART_BYTES = 2**20
 """Text whose events are read at once, or not: little enough to stay in a processor's cache."""
 _GROUP = 256
 
@@ -65,7 +65,7 @@ def decode(piece: bytes, start: int = 0, *, is_odd: bool = False, is_strict: boo
 def _in_parts(piece: bytes, start: int, *, is_odd: bool) -> Rows | None:
     """Return the rows of a piece, read part by part so that odd events slow down but one; None if it is no JSON."""
     found = Rows()
-    for first, last in parts(piece, _PART_BYTES):
+    for first, last in parts(piece, PART_BYTES):
         part = _read(memoryview(piece)[first:last], start + first, is_odd=is_odd)
         if part is None:
             return None if last - first == len(piece) else _read(piece, start, is_odd=is_odd)
