@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.salvage import Salvaged
 
 _FLOWS = frozenset("stf")
-PART_BYTES = 2**20
+PART_BYTES = 2**19
 """Text whose events are read at once, or not: little enough to stay in a processor's cache."""
 _GROUP = 256
 
