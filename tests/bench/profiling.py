@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 STAGES = {
     "reading": ("ingest/archive", "ingest/container", "ingest/cut", "ingest/disk", "ingest/packing", "loading/sources"),
-    "decoding": ("ingest/decode", "ingest/kineto", "ingest/salvage"),
-    "columns": ("ingest/args", "ingest/columns", "ingest/events"),
+    "decoding": ("ingest/decode", "ingest/kineto", "ingest/repeats", "ingest/rows", "ingest/salvage"),
+    "columns": ("ingest/args", "ingest/columns", "ingest/events", "ingest/literals"),
     "linking": ("link/", "loading/cuts", "loading/large", "loading/outline", "loading/part"),
     "meaning": ("attention/",),
     "writing": ("bundle",),

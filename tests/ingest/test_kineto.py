@@ -13,7 +13,7 @@ import pytest
 
 from tests.build import document, event, op
 from tracekit.errors import TracekitError
-from tracekit.ingest import Cutter, Events, decoded, read_bytes
+from tracekit.ingest import Cutter, Events, decode, decoded, read_bytes
 from tracekit.ingest import events as shape
 from tracekit.ingest.args import knowledge, reader
 
@@ -291,6 +291,30 @@ def test_events_that_begin_with_different_keys_are_cut_all_the_same() -> None:
     pieces = list(Cutter((data[at : at + 1000] for at in range(0, len(data), 1000)), "t.json", 1000).pieces())
     assert max(len(piece.text) for piece in pieces) < 3000
     assert sum(decoded(piece).counts.events for piece in pieces) == len(listed)
+
+
+@pytest.mark.parametrize("inputs", [[], [{"a": 1}, {"ph": 2}]], ids=["plain", "looks like a place to cut"])
+def test_a_piece_that_is_read_in_parts_gives_what_it_gives_as_one(
+    inputs: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = [
+        {"ph": "M", "name": "process_name", "pid": 1, "args": {}},
+        op("shaped", 0, 1, inputs=inputs),
+        op("unknown", 1, 1, unheard_of=3),
+        event("kernel", "kept", 2, 1, args={"graph id": 4, "correlation": 5}),
+        event("kernel", "both", 3, 1, args={"graph id": 6, "unheard of": 7}),
+        event("cpu_op", "wrong", 4, 1, tid=[8]),
+        event("cpu_op", "never", "n/a", 1),
+        event("martian", "x", 5, 1),
+    ]
+    listed = [each for at, one in enumerate(odd) for each in (one, *(op(f"n{at}", 10 + at, 1) for _ in range(20)))]
+    whole = read(*listed)
+    monkeypatch.setattr(decode, "PART_BYTES", 500)
+    parts = read(*listed)
+    assert parts.problems == whole.problems
+    assert parts.problems
+    for name in shape.TABLES:
+        assert getattr(parts, name).equals(getattr(whole, name)), name
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])

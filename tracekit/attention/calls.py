@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.attention.arguments import read_inputs
-from tracekit.attention.calls_chain import read_chain
+from tracekit.attention.calls_chain import INPUTS, read_chain
 from tracekit.attention.calls_counted import counted
 from tracekit.attention.calls_found import found_calls
 from tracekit.attention.calls_read import Mask, Reading, Row, Sizes, merged, read_op
@@ -41,7 +41,6 @@ CALL: dict[str, Any] = {
 """Columns of the table; schema.sql says what they mean."""
 _MOST = 2**63 - 1
 _SIZES = ("b", "hq", "hkv", "nq", "nk", "d_qk", "d_v")
-_INPUTS = ("name", "input_dims", "input_types", "input_strides", "concrete_inputs")
 
 
 class Calls(NamedTuple):
@@ -104,9 +103,10 @@ def _readings(found: Found, ops: pl.DataFrame, kernels: pl.DataFrame) -> list[tu
     read: dict[int, Reading] = {}
     calls = found.calls
     products = _product_types(found, ops)
+    inputs = ops.select(*INPUTS)
     for at, call in sorted(enumerate(calls), key=lambda pair: pair[1].forward is not None):
         forward = read.get(call.forward) if call.forward is not None else None
-        reading = _of_backward(_reading(call, ops), forward) if call.is_backward else _reading(call, ops)
+        reading = _of_backward(_reading(call, inputs), forward) if call.is_backward else _reading(call, inputs)
         read[at] = (
             replace(reading, core_dtype=products[at]) if reading.backend == "math" and at in products else reading
         )
@@ -142,12 +142,12 @@ def _product_types(found: Found, ops: pl.DataFrame) -> dict[int, str | None]:
     return {call: next((one.dtype for one in each if one.dtype), None) for call, each in inputs.items()}
 
 
-def _reading(call: Call, ops: pl.DataFrame) -> Reading:
+def _reading(call: Call, inputs: pl.DataFrame) -> Reading:
     if call.chain is not None:
-        return replace(read_chain(call.roots, call.chain, ops), is_backward=call.is_backward)
+        return replace(read_chain(call.roots, call.chain, inputs), is_backward=call.is_backward)
     if not call.named:
         return Reading(is_backward=call.is_backward)
-    return merged([read_op(Row(*row)) for row in ops.select(*_INPUTS)[call.named].iter_rows()])
+    return merged([read_op(Row(*inputs.row(row))) for row in call.named])
 
 
 def _of_backward(own: Reading, forward: Reading | None) -> Reading:

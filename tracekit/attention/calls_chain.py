@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from tracekit.attention.cores import Product
 
 Shape = tuple[int, ...]
-_INPUTS = ("input_dims", "input_types", "input_strides", "concrete_inputs")
+INPUTS = ("name", "input_dims", "input_types", "input_strides", "concrete_inputs")
+"""The columns of ops that are read."""
 _AFTER = 12
 """How many ops after a chain may say how heads and sequences lie in its result."""
 _BEFORE = 48
@@ -34,7 +35,7 @@ _VIEWS = {"aten::view", "aten::reshape", "aten::_unsafe_view", "aten::_reshape_a
 
 
 def read_chain(roots: Sequence[int], chain: Chain, ops: pl.DataFrame) -> Reading:
-    """Return what a chain says; `roots` are its outermost ops, by row."""
+    """Return what a chain says; `roots` are its outermost ops, by row, `ops` the columns `INPUTS` of all ops."""
     scores, values = (_inputs(ops, row) for row in (chain.scores, chain.values))
     first = product_of(ops["name"][chain.scores], _shapes(scores))
     last = product_of(ops["name"][chain.values], _shapes(values))
@@ -59,7 +60,8 @@ def read_chain(roots: Sequence[int], chain: Chain, ops: pl.DataFrame) -> Reading
 
 
 def _inputs(ops: pl.DataFrame, row: int) -> tuple[Argument, ...]:
-    return read_inputs(*ops.select(*_INPUTS).row(row))
+    _, *texts = ops.row(row)
+    return read_inputs(*texts)
 
 
 def _shapes(inputs: Sequence[Argument]) -> list[Shape]:
@@ -82,7 +84,7 @@ def _grouped(ops: pl.DataFrame, root: int, scores: Product) -> tuple[int, int, i
     keys have their heads moved in front of their tokens: rows that were tokens would have been moved likewise.
     """
     start = max(root - _BEFORE, 0)
-    rows = ops.select("name", *_INPUTS)[start:root].rows()
+    rows = ops[start:root].rows()
     left = _shapes(_inputs(ops, root))[0]
     if left[-2:] != (scores.m, scores.k) or prod(left[:-2]) != scores.batch or scores.m < 2:
         return None
@@ -122,8 +124,7 @@ def _split(inputs: Sequence[Argument], left: Shape, hkv: int, scores: Product) -
 
 def _from_result(ops: pl.DataFrame, last: int, batch: int) -> tuple[int, int] | None:
     """Return sequences and heads from the first view of the result that has them as its first two dims."""
-    rows = ops.select("name", "input_dims", "concrete_inputs", "parent_id")[last + 1 : last + 1 + _AFTER]
-    for name, dims, concrete, _ in rows.iter_rows():
+    for name, dims, _, _, concrete in ops[last + 1 : last + 1 + _AFTER].iter_rows():
         if name not in {"aten::view", "aten::reshape", "aten::unflatten"}:
             continue
         given, *rest = read_inputs(dims, None, None, concrete) or (None,)
@@ -139,8 +140,7 @@ def _between(ops: pl.DataFrame, chain: Chain) -> Iterator[tuple[str, tuple[Argum
     """Yield the ops from scores to values that may hide or drop scores, with their inputs."""
     rules = load("calls")["chain"]
     wanted = {*rules["boolean"], *rules["additive"], *rules["dropout"]}
-    rows = ops.select("name", *_INPUTS)[chain.scores : chain.values]
-    for name, *texts in rows.iter_rows():
+    for name, *texts in ops[chain.scores : chain.values].iter_rows():
         if name in wanted:
             yield name, read_inputs(*texts)
 

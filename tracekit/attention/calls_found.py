@@ -86,6 +86,7 @@ class _Finder:
         self.calls: list[Call] = []
         self.names: list[str] = ops["name"].to_list()
         self.parents: Rows = ops["parent_id"].fill_null(-1).to_numpy()
+        self.threads = ops.select("pid", "tid")
         self.of_op: Rows = np.full(ops.height, -1, dtype=np.int64)
 
     # --- ops that name themselves --------------------------------------------------------------------------------
@@ -205,7 +206,7 @@ class _Finder:
 
     def _between(self, first: int, last: int) -> list[int]:
         """Return the outermost ops from one op to another of its thread."""
-        rows = self.ops.select("pid", "tid")[first : last + 1].rows()
+        rows = self.threads[first : last + 1].rows()
         inside: set[int] = set()
         found = []
         for row in range(first, last + 1):

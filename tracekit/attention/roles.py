@@ -47,10 +47,11 @@ class OpMeanings(NamedTuple):
 
 def _columns(roles: Sequence[Role]) -> pl.DataFrame:
     """Return roles, of which few differ, as the three columns that tables have."""
-    numbers: dict[int, int] = {}
-    each = pl.Series([numbers.setdefault(id(role), len(numbers)) for role in roles], dtype=pl.Int64)
-    known = {id(role): role for role in roles}
-    different = pl.DataFrame([known[key] for key in numbers], schema=_SCHEMA, orient="row")
+    keys = list(map(id, roles))
+    known = dict(zip(keys, roles, strict=True))
+    numbers = {key: number for number, key in enumerate(known)}
+    each = pl.Series([numbers[key] for key in keys], dtype=pl.Int64)
+    different = pl.DataFrame(list(known.values()), schema=_SCHEMA, orient="row")
     return different[each] if len(roles) else different
 
 
@@ -94,14 +95,17 @@ class _OpRoles:
     def all(self) -> list[Role]:
         """Return the role of each op by what it does, where it ran, and the forward op of a backward one."""
         roles: list[Role] = []
-        decided, ordered = self._decided, self._ordered
+        decided, ordered, inherited = self._decided, self._ordered, self._inherited
         columns = zip(self._places, self._actions, self._names, self._phases, self._forwards, strict=True)
         for row, (place, action, name, phase, forward) in enumerate(columns):
             key = (id(place), action, name, phase)
             role = ordered.get(row) or decided.get(key)
             if role is None:
                 role = decided[key] = decide(place, action, name, phase)
-            roles.append(role if forward is None else self._backward(roles[forward], role, name))
+            if forward is not None:
+                origin = roles[forward]
+                role = inherited.get((id(origin), id(role), name)) or self._backward(origin, role, name)
+            roles.append(role)
         return roles
 
     def tell(self, roles: list[Role], told: Mapping[int, Role]) -> None:
@@ -229,25 +233,25 @@ def kernel_roles(kernels: pl.DataFrame, ops: pl.DataFrame, meanings: OpMeanings)
     """Return `family`, `role`, `role_confidence` and `role_reason` for each kernel, in the kernels' order."""
     names, op_ids = kernels["name"].to_list(), kernels["op_id"].to_list()
     op_names, op_phases = ops["name"].to_list(), ops["phase"].to_list()
-    families = {name: family_of(name) for name in set(names)}
+    known = {name: family_of(name) for name in set(names)}
+    families = [known[name] for name in names]
     roles: list[Role] = []
     decided: dict[object, Role] = {}
-    for name, op_id in zip(names, op_ids, strict=True):
+    for family, op_id in zip(families, op_ids, strict=True):
         if op_id is None:
-            key: object = name
-        else:  # ops that are alike in these make kernels of a name alike
+            key: object = id(family)
+        else:  # ops that are alike in these make kernels of a family alike
             op = meanings.actions[op_id], id(meanings.places[op_id]), id(meanings.roles[op_id])
-            key = (name, *op, op_names[op_id], op_phases[op_id])
+            key = (id(family), *op, op_names[op_id], op_phases[op_id])
         role = decided.get(key)
         if role is None:
-            role = decided[key] = _kernel_role(families[name], op_id, op_names, op_phases, meanings)
+            role = decided[key] = _kernel_role(family, op_id, op_names, op_phases, meanings)
         roles.append(role)
     for find in (found_elsewhere, found_in_kernels):
         if told := _inferred(find(kernels, [role.name for role in roles])):
             roles = [told.get(row, role) for row, role in enumerate(roles)]
-    shown = {name: family.name if family else None for name, family in families.items()}
-    family = pl.Series("family", [shown[name] for name in names], dtype=pl.String)
-    return pl.DataFrame([family]).hstack(_columns(roles))
+    shown = pl.Series("family", [family.name if family else None for family in families], dtype=pl.String)
+    return pl.DataFrame([shown]).hstack(_columns(roles))
 
 
 def _kernel_role(

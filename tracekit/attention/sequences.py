@@ -170,7 +170,7 @@ def _passes(units: list[Unit]) -> list[Unit]:
     for unit in units:
         if unit.action in _CORES:
             is_backward = unit.is_backward
-        found.append(unit._replace(is_backward=is_backward or unit.is_backward))
+        found.append(unit._replace(is_backward=True) if is_backward and not unit.is_backward else unit)
     return found
 
 

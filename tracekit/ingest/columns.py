@@ -7,23 +7,24 @@ that can't be held (an integer above int64, a negative duration) is set aside an
 from __future__ import annotations
 
 import re
-from itertools import repeat
+from itertools import chain, repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from tracekit.ingest import events as shape
-from tracekit.ingest.args import knowledge, reader
+from tracekit.ingest.args import ABSENT, knowledge, reader
 from tracekit.ingest.decode import SEPARATOR
 from tracekit.ingest.demangle import readable
 from tracekit.ingest.literals import json_texts, nanoseconds, nulls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from msgspec import Raw
 
+    from tracekit.ingest.args import ArgsReader
     from tracekit.ingest.rows import Finding, Rows
 
 _INT64 = range(-(2**63), 2**63)
@@ -71,7 +72,7 @@ class _Kind:
         return self.found.findings
 
     def rows(self, *kinds: str) -> list[Any]:
-        return [row for kind in kinds for row in self.found.rows.get(kind, ())]
+        return [*chain.from_iterable(self.found.rows.get(kind, ()) for kind in kinds)]
 
     def rests(self, *kinds: str) -> pl.Series:
         """Return the JSON of args that have no column."""
@@ -79,14 +80,7 @@ class _Kind:
 
     def _rests(self, kind: str) -> pl.Series:
         rows = self.found.rows.get(kind, ())
-        known = reader(kind)
-        if known.kept and known.wide in set(map(type, map(attrgetter("args"), rows))):
-            held = [(place, row.args) for place, row in enumerate(rows) if type(row.args) is known.wide]
-            each = zip(*map(attrgetter(*known.kept, "__class__"), (args for _, args in held)), strict=True)
-            made = _as_object(dict(zip(known.kept.values(), each, strict=False)))
-            found = made if len(held) == len(rows) else nulls(len(rows)).scatter([place for place, _ in held], made)
-        else:
-            found = nulls(len(rows))
+        found = _kept(rows, reader(kind)) if self.found.is_wide else nulls(len(rows))
         if own := self.found.rests.get(kind):
             found = found.scatter(list(own), list(own.values()))
         return found
@@ -101,36 +95,45 @@ class _Kind:
             self.findings["integer_above_int64"].add(beyond)
             return pl.Series(fitting, dtype=pl.Int64)
 
-    def starts(self, rows: Sequence[Any], *, may_lack: bool) -> pl.Series:
+    def starts(self, rows: Sequence[Any], *, may_lack: bool = False) -> pl.Series:
         """Return when rows start. Raises NoTimeError if one that must not lack a start does not begin with a number."""
-        raws = list(map(attrgetter("ts"), rows))
+        raws = [row.ts for row in rows]
         found = nanoseconds(raws)
         if not (may_lack or self.is_odd) and found.null_count() and _NO_NUMBER.search(SEPARATOR.join((b"", *raws))):
             raise NoTimeError
         return found
 
-    def places(self, rows: Sequence[Any], arg: str, field: str) -> pl.Series:
-        """Return an arg's integer or, where it has none, that at the end of a field."""
-        found = self.integers(list(map(attrgetter(f"args.{arg}"), rows)))
+    def places(self, said: Sequence[int | None], rows: Sequence[Any], field: str) -> pl.Series:
+        """Return an arg's integers or, where rows have none, those at the end of a field."""
+        found = self.integers(said)
         if not found.null_count():
             return found
-        return self.integers([_first_int(getattr(row.args, arg), getattr(row, field)) for row in rows])
+        return self.integers([_first_int(one, getattr(row, field)) for one, row in zip(said, rows, strict=True)])
 
     def head(self, rows: Sequence[Any], *, may_lack: bool = False) -> dict[str, pl.Series]:
         """Return the columns that all kinds have; those of no kind `may_lack` a start."""
         return {
-            "name": pl.Series(list(map(attrgetter("name"), rows)), dtype=pl.String),
-            "pid": _identities(list(map(attrgetter("pid"), rows))),
-            "tid": _identities(list(map(attrgetter("tid"), rows))),
+            "name": pl.Series([row.name for row in rows], dtype=pl.String),
+            "pid": _identities([row.pid for row in rows]),
+            "tid": _identities([row.tid for row in rows]),
             "ts_ns": self.starts(rows, may_lack=may_lack),
-            "dur_ns": nanoseconds(list(map(attrgetter("dur"), rows))),
+            "dur_ns": nanoseconds([row.dur for row in rows]),
         }
 
 
 _NO_NUMBER = re.compile(SEPARATOR + rb'(?!"?[-0-9])')
 
 
-def _as_object(columns: dict[str, Sequence[Raw]]) -> pl.Series:
+def _kept(rows: Sequence[Any], known: ArgsReader) -> pl.Series:
+    """Return the JSON of args that are known and have no column; only the wide struct has them."""
+    places = [place for place, row in enumerate(rows) if type(row.args) is known.wide] if known.kept else []
+    args = [rows[place].args for place in places]
+    each = {key: list(map(attrgetter(name), args)) for name, key in known.kept.items()}
+    some = {key: values for key, values in each.items() if values.count(ABSENT) < len(values)}
+    return nulls(len(rows)).scatter(places, _as_object(some)) if some else nulls(len(rows))
+
+
+def _as_object(columns: Mapping[str, Sequence[Raw]]) -> pl.Series:
     """Return columns of JSON text as one of JSON objects, null where there is nothing."""
     texts = {key: json_texts(values) for key, values in columns.items()}
     parts = {key: f'"{key}":' + text for key, text in texts.items()}
@@ -148,8 +151,8 @@ def _identities(values: list[Any]) -> pl.Series:
         return pl.Series([None if value is None else str(value) for value in values], dtype=pl.String)
 
 
-def _each(args: list[Any], make: Callable[[Sequence[Any]], pl.Series], *names: str) -> dict[str, pl.Series]:
-    return {name: make(list(map(attrgetter(name), args))) for name in names}
+def _floats(values: Sequence[float | None]) -> pl.Series:
+    return pl.Series(values, dtype=pl.Float64)
 
 
 def _first(series: pl.Series, other: pl.Series) -> pl.Series:
@@ -159,24 +162,23 @@ def _first(series: pl.Series, other: pl.Series) -> pl.Series:
 
 def _ops(kind: _Kind) -> dict[str, pl.Series]:
     rows = kind.rows("op", "annotation")
-    args = list(map(attrgetter("args"), rows))
-    numbers = _each(
-        args, kind.integers, "external_id", "external_id_old", "sequence_number", "fwd_thread_id", "record_function_id"
-    )
-    texts = _each(args, json_texts, "input_dims", "input_dims_old", "input_types", "input_strides", "concrete_inputs")
+    args = [row.args for row in rows]
+    external_ids, old_external_ids = ([each.external_id for each in args], [each.external_id_old for each in args])
+    dims, old_dims = ([each.input_dims for each in args], [each.input_dims_old for each in args])
+    record_ids = kind.integers([each.record_function_id for each in args])
     ops = len(kind.found.rows.get("op", ()))
-    finished = pl.Series(list(map(attrgetter("is_finished"), args)), dtype=pl.Boolean)
+    finished = pl.Series([each.is_finished for each in args], dtype=pl.Boolean)
     return kind.head(rows) | {
         "is_annotation": pl.Series([False] * ops + [True] * (len(rows) - ops), dtype=pl.Boolean),
-        "external_id": _first(numbers["external_id"], numbers["external_id_old"]),
-        "sequence_number": numbers["sequence_number"],
-        "fwd_thread_id": numbers["fwd_thread_id"],
-        "input_dims": _first(texts["input_dims"], texts["input_dims_old"]),
-        "input_types": texts["input_types"],
-        "input_strides": texts["input_strides"],
-        "concrete_inputs": texts["concrete_inputs"],
+        "external_id": _first(kind.integers(external_ids), kind.integers(old_external_ids)),
+        "sequence_number": kind.integers([each.sequence_number for each in args]),
+        "fwd_thread_id": kind.integers([each.fwd_thread_id for each in args]),
+        "input_dims": _first(json_texts(dims), json_texts(old_dims)),
+        "input_types": json_texts([each.input_types for each in args]),
+        "input_strides": json_texts([each.input_strides for each in args]),
+        "concrete_inputs": json_texts([each.concrete_inputs for each in args]),
         "is_finished": finished.fill_null(value=True),
-        "args_json": _with_record_function_ids(kind.rests("op", "annotation"), numbers["record_function_id"]),
+        "args_json": _with_record_function_ids(kind.rests("op", "annotation"), record_ids),
     }
 
 
@@ -192,52 +194,51 @@ def _with_record_function_ids(rests: pl.Series, ids: pl.Series) -> pl.Series:
 
 def _frames(kind: _Kind) -> dict[str, pl.Series]:
     rows = kind.rows("frame")
-    args = list(map(attrgetter("args"), rows))
-    return kind.head(rows) | _each(args, kind.integers, "python_id", "python_parent_id") | {
-        "args_json": kind.rests("frame")
-    }  # fmt: skip
+    args = [row.args for row in rows]
+    return kind.head(rows) | {
+        "python_id": kind.integers([each.python_id for each in args]),
+        "python_parent_id": kind.integers([each.python_parent_id for each in args]),
+        "args_json": kind.rests("frame"),
+    }
 
 
 def _runtime(kind: _Kind) -> dict[str, pl.Series]:
     rows = kind.rows("runtime")
-    args = list(map(attrgetter("args"), rows))
-    categories = [category.lower() for category, count in kind.found.categories_of["runtime"] for _ in range(count)]
+    categories = [repeat(category.lower(), count) for category, count in kind.found.categories_of["runtime"]]
     return kind.head(rows) | {
-        "category": pl.Series(categories, dtype=pl.String),
-        "correlation": kind.integers(list(map(attrgetter("correlation"), args))),
+        "category": pl.Series([*chain.from_iterable(categories)], dtype=pl.String),
+        "correlation": kind.integers([row.args.correlation for row in rows]),
         "args_json": kind.rests("runtime"),
     }
 
 
 def _device(kind: _Kind) -> dict[str, pl.Series]:
     rows = kind.rows(*_DEVICE_KINDS)
-    args = list(map(attrgetter("args"), rows))
-    numbers = _each(
-        args, kind.integers, "bytes", "registers", "shared_memory_bytes", "correlation", "graph_node_id",
-        "external_id", "external_id_old",
-    )  # fmt: skip
-    shares = _each(args, lambda values: pl.Series(values, dtype=pl.Float64), "occupancy", "occupancy_old")
+    args = [row.args for row in rows]
     kinds = [name for each in _DEVICE_KINDS for name in _named(kind.found, each)]
     head = kind.head(rows)
     rests = kind.rests(*_DEVICE_KINDS)
-    sizes = numbers["bytes"]
+    sizes = kind.integers([each.bytes for each in args])
     if knowledge()["named"].keys() & set(kind.found.categories):
         sizes = _first(sizes, rests.str.json_path_match("$.size").cast(pl.Int64, strict=False))
     head["name"], raw_names = readable(head["name"])
+    shares, old_shares = ([each.occupancy for each in args], [each.occupancy_old for each in args])
+    external_ids, old_external_ids = ([each.external_id for each in args], [each.external_id_old for each in args])
+    nodes = kind.integers([each.graph_node_id for each in args])
     return head | {
         "raw_name": raw_names,
         "kind": pl.Series(kinds, dtype=pl.String),
-        "device": kind.places(rows, "device", "pid"),
-        "stream": kind.places(rows, "stream", "tid"),
+        "device": kind.places([each.device for each in args], rows, "pid"),
+        "stream": kind.places([each.stream for each in args], rows, "tid"),
         "bytes": sizes,
-        "grid": json_texts(list(map(attrgetter("grid"), args))),
-        "block": json_texts(list(map(attrgetter("block"), args))),
-        "registers": numbers["registers"],
-        "shared_memory_bytes": numbers["shared_memory_bytes"],
-        "occupancy_frac": _first(shares["occupancy"], shares["occupancy_old"]) / 100,
-        "correlation": numbers["correlation"],
-        "graph_node_id": numbers["graph_node_id"].set(numbers["graph_node_id"] == 0, None),
-        "external_id": _first(numbers["external_id"], numbers["external_id_old"]),
+        "grid": json_texts([each.grid for each in args]),
+        "block": json_texts([each.block for each in args]),
+        "registers": kind.integers([each.registers for each in args]),
+        "shared_memory_bytes": kind.integers([each.shared_memory_bytes for each in args]),
+        "occupancy_frac": _first(_floats(shares), _floats(old_shares)) / 100,
+        "correlation": kind.integers([each.correlation for each in args]),
+        "graph_node_id": nodes.set(nodes == 0, None),
+        "external_id": _first(kind.integers(external_ids), kind.integers(old_external_ids)),
         "args_json": rests,
     }
 
@@ -278,18 +279,25 @@ def _first_int(*values: float | str | None) -> int | None:
 
 def _memory(kind: _Kind) -> dict[str, pl.Series]:
     rows = kind.rows("memory")
-    args = list(map(attrgetter("args"), rows))
-    names: dict[tuple[int | None, int | None], str] = {}
-    for key in {(each.device_type, each.device_id) for each in args}:
-        device_type, device_id = key
-        name = knowledge()["device_types"].get(str(device_type), f"type{device_type}")
-        names[key] = name if device_id is None or device_id < 0 else f"{name}:{device_id}"
-    columns = kind.head(rows)
-    return {key: columns[key] for key in ("ts_ns", "pid", "tid")} | {
-        "device": pl.Series([names[each.device_type, each.device_id] for each in args], dtype=pl.String),
-        **_each(args, kind.integers, "address", "bytes", "allocated_bytes", "reserved_bytes"),
+    args = [row.args for row in rows]
+    devices = [(each.device_type, each.device_id) for each in args]
+    names = {device: _device_name(*device) for device in set(devices)}
+    return {
+        "ts_ns": kind.starts(rows),
+        "pid": _identities([row.pid for row in rows]),
+        "tid": _identities([row.tid for row in rows]),
+        "device": pl.Series([names[device] for device in devices], dtype=pl.String),
+        "address": kind.integers([each.address for each in args]),
+        "bytes": kind.integers([each.bytes for each in args]),
+        "allocated_bytes": kind.integers([each.allocated_bytes for each in args]),
+        "reserved_bytes": kind.integers([each.reserved_bytes for each in args]),
         "args_json": kind.rests("memory"),
     }
+
+
+def _device_name(device_type: int | None, number: int | None) -> str:
+    name: str = knowledge()["device_types"].get(str(device_type), f"type{device_type}")
+    return name if number is None or number < 0 else f"{name}:{number}"
 
 
 def _other(kind: _Kind) -> dict[str, pl.Series]:

@@ -163,6 +163,18 @@ _PATIENCE = 4
 """Text without a place to cut may grow to this many times a piece before it is cut where that may be wrong."""
 
 
+def parts(text: bytes, size: int) -> Iterator[tuple[int, int]]:
+    """Yield where the parts of a piece begin and end, of about so many bytes each, with nothing but commas between.
+
+    A piece in which no place to cut is near is one part.
+    """
+    first = 0
+    while len(text) - first > 2 * size and (sure := _SURE.search(text, first + size, first + size + _LOOK_BACK)):
+        yield first, sure.start() + 1
+        first = sure.end("comma")
+    yield first, len(text)
+
+
 def _cut(text: bytes, start: int, size: int) -> Iterator[Piece]:
     """Yield the text up to the last place where it can be cut, if it has one, and the rest."""
     back = _LOOK_BACK

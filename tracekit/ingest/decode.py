@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Raw
 
 from tracekit.ingest.args import EXTRAS, HEAD, Identity, Shape, knowledge, reader, row_struct, shapes, text
+from tracekit.ingest.cut import parts
 from tracekit.ingest.repeats import repeats
 from tracekit.ingest.rows import ArrowRow, OtherRow, Rows
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 _FLOWS = frozenset("stf")
 _ARROWS = frozenset({"flow", "arrow"})
+PART_BYTES = 2**19
+"""Text whose events are read at once, or not: little enough to stay in a processor's cache."""
 _GROUP = 256
 
 
@@ -53,16 +56,33 @@ def decode(piece: bytes, start: int = 0, *, is_odd: bool = False, is_strict: boo
     looks at all of the text for repeated keys, else only at samples.
     """
     with _no_garbage():
-        listed = b"".join((b"[", piece, b"]"))
-        found = None if is_odd else _quickly(listed)
+        found = _in_parts(piece, start, is_odd=is_odd)
         if found is None:
-            try:
-                raws = msgspec.json.decode(listed, type=list[Raw])
-            except (msgspec.DecodeError, RecursionError):
-                return _salvaged(piece, start)
-            found = _one_by_one(raws, piece, start, is_odd=is_odd)
+            return _salvaged(piece, start)
         _add_unnoticed(found, piece, start, is_strict=is_strict)
         return found
+
+
+def _in_parts(piece: bytes, start: int, *, is_odd: bool) -> Rows | None:
+    """Return the rows of a piece, read part by part so that odd events slow down but one; None if it is no JSON."""
+    found = Rows()
+    for first, last in parts(piece, PART_BYTES):
+        part = _read(memoryview(piece)[first:last], start + first, is_odd=is_odd)
+        if part is None:
+            return None if last - first == len(piece) else _read(piece, start, is_odd=is_odd)
+        found.take(part)
+    return found
+
+
+def _read(events: bytes | memoryview, start: int, *, is_odd: bool) -> Rows | None:
+    listed = b"".join((b"[", events, b"]"))
+    if not is_odd and (found := _quickly(listed)) is not None:
+        return found
+    try:
+        raws = msgspec.json.decode(listed, type=list[Raw])
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return _one_by_one(raws, listed, start - 1, is_odd=is_odd)
 
 
 def _add_unnoticed(found: Rows, piece: bytes, start: int, *, is_strict: bool) -> None:
@@ -116,7 +136,7 @@ def _at_once(listed: bytes, *, wide: bool = False) -> Rows:
     events = _decoder(wide=wide).decode(listed)
     for event in events:
         by_shape[event.__class__].append(event)
-    found = Rows(events=len(events), usable=len(events))
+    found = Rows(events=len(events), usable=len(events), is_wide=wide)
     known = shapes(wide=wide)
     for struct in sorted(by_shape, key=lambda each: known[each]):  # so that order in the file does not matter
         rows, shape = by_shape[struct], known[struct]
@@ -216,8 +236,8 @@ def _is_list(piece: bytes, tail: bytes) -> bool:
     return True
 
 
-def _one_by_one(raws: list[Raw], piece: bytes, start: int, *, is_odd: bool) -> Rows:
-    """Read events in small groups, and one by one only in a group that holds an odd one."""
+def _one_by_one(raws: list[Raw], listed: bytes, start: int, *, is_odd: bool) -> Rows:
+    """Read the events of a list in small groups, and one by one only in a group that holds an odd one."""
     found = Rows()
     place = 0
     for first in range(0, len(raws), _GROUP):
@@ -226,9 +246,9 @@ def _one_by_one(raws: list[Raw], piece: bytes, start: int, *, is_odd: bool) -> R
         if quick is not None:
             found.take(quick)
         else:
-            place = max(place, piece.find(memoryview(group[0]), place))
+            place = max(place, listed.find(memoryview(group[0]), place))
             for raw in group:
-                at = piece.find(memoryview(raw), place)
+                at = listed.find(memoryview(raw), place)
                 place = at + len(memoryview(raw))
                 _place(found, raw, start + at)
     return found

@@ -36,7 +36,7 @@ def json_texts(raws: Sequence[Raw]) -> pl.Series:
 
     One string that the engine splits is an order of magnitude cheaper than many small ones.
     """
-    if raws.count(ABSENT) == len(raws):
+    if not raws or (raws[0] is ABSENT and raws.count(ABSENT) == len(raws)):
         return nulls(len(raws))
     joined = SEPARATOR.join(raws)
     return _split(joined if joined.isascii() else joined.decode("utf-8", "replace").encode())
@@ -64,28 +64,40 @@ def nanoseconds(raws: list[Raw]) -> pl.Series:
 
 
 _POWERS = 10 ** np.arange(_DECIMALS + 1)[::-1]
+_MOST = _LATEST_NS // _POWERS
 
 
 def _plain(joined: bytes) -> NDArray[np.int64] | None:
     """Return µs as ns if all are plain: no sign, at most three decimals and eighteen digits, and no time too late."""
     text = np.frombuffer(joined, dtype=np.uint8)
-    ends = np.append(np.flatnonzero(text == ord(SEPARATOR)), len(text))
-    points = np.flatnonzero(text == ord("."))
-    digits = np.diff(ends, prepend=-1) - 1
-    decimals = np.zeros(len(ends), dtype=np.int64)
-    if len(points):
-        owner = np.searchsorted(ends, points)
-        decimals[owner] = ends[owner] - points - 1
-        digits[owner] -= 1
-        if bool((np.diff(owner) == 0).any()) or decimals.max() > _DECIMALS:
-            return None
-    if digits.min() < 1 or digits.max() > _DIGITS:
+    marks = np.flatnonzero(text < ord("0"))  # separators and points, if all else is digits
+    is_point = text[marks] == ord(".")
+    if text.max(initial=0) > ord("9") or np.count_nonzero(text[marks] == ord(SEPARATOR)) + is_point.sum() < len(marks):
         return None
-    if np.count_nonzero((text >= ord("0")) & (text <= ord("9"))) != digits.sum():
+    if (parts := _parts(marks, is_point, len(text))) is None:
+        return None
+    digits, decimals = parts
+    if digits.min() < 1 or digits.max() > _DIGITS or decimals.max() > _DECIMALS:
         return None
     numbers = np.fromstring(joined.replace(b".", b""), dtype=np.int64, sep=SEPARATOR.decode())
-    scale = _POWERS[decimals]
-    return None if bool((numbers > _LATEST_NS // scale).any()) else numbers * scale
+    return None if bool((numbers > _MOST[decimals]).any()) else numbers * _POWERS[decimals]
+
+
+def _parts(
+    marks: NDArray[np.int64], is_point: NDArray[np.bool_], length: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Return how many digits each number of a text has, and how many decimals, or None if one has two points."""
+    if len(marks) % 2 and is_point[::2].all() and not is_point[1::2].any():  # one point each, as most exporters write
+        points, ends = marks[::2], np.append(marks[1::2], length)
+        return np.diff(ends, prepend=-1) - 2, ends - points - 1
+    points, ends = marks[is_point], np.append(marks[~is_point], length)
+    owner = np.cumsum(~is_point)[is_point]
+    if bool((owner[1:] == owner[:-1]).any()):
+        return None
+    digits, decimals = np.diff(ends, prepend=-1) - 1, np.zeros(len(ends), dtype=np.int64)
+    digits[owner] -= 1
+    decimals[owner] = ends[owner] - points - 1
+    return digits, decimals
 
 
 def _as_time(nanos: pl.Series) -> pl.Series:

@@ -1,6 +1,6 @@
-"""What decoding gives: rows by kind, and what was noticed on the way.
+"""What decoding gives: rows sorted by kind, what was counted on the way, and what was wrong with some.
 
-Owns the shapes, and how those of several pieces add up; it reads nothing.
+Owns the shapes only, and how those of several texts become one.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class Rows:
     """Events by kind, what could not be read, and what was counted on the way.
 
     `rests` holds, by kind and place in the list of that kind, the JSON of args that have no column; `flows` counts all
-    arrows, of which those in `arrows` (each like `ArrowRow`) are read.
+    arrows, of which those in `arrows` (each like `ArrowRow`) are read. `is_wide` says that some rows may have args that
+    are known and have no column.
     """
 
     rows: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
@@ -72,6 +73,7 @@ class Rows:
     categories: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
     findings: dict[str, Finding] = field(default_factory=lambda: defaultdict(Finding))
+    is_wide: bool = False
     tail: bytes = b""
 
     def add(self, kind: str, category: str, rows: list[Any]) -> None:
@@ -81,16 +83,23 @@ class Rows:
         self.categories[category] += len(rows)
 
     def take(self, other: Rows) -> None:
-        """Append rows that were read at once, of which none has rests or findings."""
+        """Append the rows of the text that follows."""
+        for kind, rests in other.rests.items():
+            before = len(self.rows[kind])
+            self.rests[kind] |= {before + place: rest for place, rest in rests.items()}
         for kind, rows in other.rows.items():
             self.rows[kind] += rows
             self.categories_of[kind] += other.categories_of[kind]
+        for name, found in other.findings.items():
+            self.findings[name].add(found.count, found.first_offset, found.example)
         self.other += other.other
         self.arrows += other.arrows
         self.events += other.events
         self.usable += other.usable
         self.flows += other.flows
-        self.categories += other.categories
+        self.categories.update(other.categories)
+        self.unknown.update(other.unknown)
+        self.is_wide |= other.is_wide
 
 
 def merged(parts: Iterable[dict[str, Finding]]) -> dict[str, Finding]:

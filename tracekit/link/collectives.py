@@ -109,8 +109,7 @@ def collectives(ops: pl.DataFrame, launches: pl.DataFrame, kernels: pl.DataFrame
 
 def _device_work(kernels: pl.DataFrame, launches: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     """Return the kernels that communicate, with their op's row and the place and time of their launch."""
-    patterns = [re.compile(row["pattern"]) for row in knowledge()["kernel"]]
-    names = [name for name in kernels["name"].unique() if any(one.search(name.lower()) for one in patterns)]
+    names = [name for name in kernels["name"].unique() if _communicates(name)]
     says = pl.col("args_json").str.contains('"Collective name"', literal=True).fill_null(value=False)
     work = kernels.filter(pl.col("name").is_in(names) | says).select(
         "kernel_id", "name", "start_ns", "dur_ns", "op_id", "launch_id", "step_id", "phase", "args_json"
@@ -118,6 +117,13 @@ def _device_work(kernels: pl.DataFrame, launches: pl.DataFrame, ops: pl.DataFram
     calls = launches.select("launch_id", "pid", "tid", launched_ns="start_ns")
     work = work.join(calls, on="launch_id", how="left", maintain_order="left")
     return work.join(ops.select("op_id", "row"), on="op_id", how="left", maintain_order="left")
+
+
+@cache
+def _communicates(kernel: str) -> bool:
+    """Tell whether a kernel communicates, by its name."""
+    name = kernel.lower()
+    return any(re.search(row["pattern"], name) for row in knowledge()["kernel"])
 
 
 def _candidates(ops: pl.DataFrame) -> pl.DataFrame:

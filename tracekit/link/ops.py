@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from tracekit.link.nesting import Nester
 
+_NAMED, _CALLED = "nn.Module: ", ": forward"
+"""How names begin, or end, that the patterns below may match: most don't, and this is told much sooner."""
 _MODULE = re.compile(r"nn\.Module: (?P<class_name>.+?)(?:_(?P<instance>\d+))?$")
 _FORWARD = re.compile(r"(?:.*[/\\])?(?P<file>[^/\\]+)\.py\((?P<line>[0-9]+)\): forward")
 
@@ -53,9 +55,18 @@ def number(frame: pl.DataFrame, id_name: str, *ties: str) -> pl.DataFrame:
 def number_threads(*frames: pl.DataFrame) -> list[pl.DataFrame]:
     """Return frames with a number for each thread, the same in all of them, as `thread`."""
     keys = ["pid", "tid"]
-    threads = pl.concat([frame.select(keys) for frame in frames]).unique(maintain_order=True)
-    threads = threads.with_row_index("thread").cast({"thread": pl.Int64})
-    return [frame.join(threads, on=keys, how="left", nulls_equal=True, maintain_order="left") for frame in frames]
+    rows = pl.concat([frame.select(keys) for frame in frames])
+    begins = pl.any_horizontal(pl.col(key).ne_missing(pl.col(key).shift()) for key in keys)
+    rows = rows.with_columns(run=begins.cum_sum())  # rows of a thread mostly follow one another
+    runs = rows.unique("run", keep="first", maintain_order=True)
+    threads = runs.select(keys).unique(maintain_order=True).with_row_index("thread").cast({"thread": pl.Int64})
+    of_run = runs.join(threads, on=keys, how="left", nulls_equal=True, maintain_order="left")["thread"]
+    numbers = of_run.gather(rows["run"] - rows["run"].first()) if rows.height else of_run
+    ends = np.cumsum([frame.height for frame in frames])
+    return [
+        frame.with_columns(numbers.slice(end - frame.height, frame.height))
+        for frame, end in zip(frames, ends.tolist(), strict=True)
+    ]
 
 
 def spans_of(rows: pl.DataFrame, make: Nester | None = None) -> Spans:
@@ -131,12 +142,12 @@ def modules_named(names: Iterable[str], *, by_file: bool) -> dict[str, Module]:
     """
     found = {}
     for name in names:
-        if by_file and (match := _FORWARD.fullmatch(name)):
+        if by_file and name.endswith(_CALLED) and (match := _FORWARD.fullmatch(name)):
             label = f"{match['file']}:{match['line']}"
             found[name] = Module(label, label)
-        elif not by_file and (match := _MODULE.fullmatch(name)):
+        elif not by_file and name.startswith(_NAMED) and (match := _MODULE.fullmatch(name)):
             instance = match["instance"]
-            label = name.removeprefix("nn.Module: ")
+            label = name.removeprefix(_NAMED)
             found[name] = Module(label, match["class_name"], int(instance) if instance else None)
     return found
 

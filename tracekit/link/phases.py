@@ -52,8 +52,8 @@ def add_phases(ops: pl.DataFrame, frames: pl.DataFrame, arrows: pl.DataFrame) ->
     """
     names, parents = ops["name"].to_list(), ops["parent_id"].to_list()
     flags = ops["is_annotation"].to_list()
-    known = {(name, flag): kind_of(name, is_annotation=flag) for name, flag in set(zip(names, flags, strict=True))}
-    kinds = [known[pair] for pair in zip(names, flags, strict=True)]
+    known = {name: [kind_of(name, is_annotation=flag) for flag in (False, True)] for name in set(names)}
+    kinds = [known[name][flag] for name, flag in zip(names, flags, strict=True)]
     phases = _phases(names, parents, _recomputed(ops, kinds, frames))
     pointed, loose = _pointed_at(arrows, ops, kinds, phases)
     forward = _forward_ops(ops, kinds, phases, pointed)
@@ -169,10 +169,8 @@ def _forward_ops(ops: pl.DataFrame, kinds: list[str], phases: list[str], pointed
 
 def inherit_modules(ops: pl.DataFrame) -> pl.DataFrame:
     """Give backward ops the module of their forward op; others keep the module whose frame they ran in."""
-    modules = ops["module_id"].to_list()
-    forward = ops["forward_op_id"].to_list()
-    inherited = [modules[origin] if origin is not None else own for own, origin in zip(modules, forward, strict=True)]
-    return ops.with_columns(pl.Series("module_id", inherited, pl.Int64))
+    inherited = pl.col("module_id").gather(pl.col("forward_op_id"))
+    return ops.with_columns(pl.when(pl.col("forward_op_id").is_null()).then("module_id").otherwise(inherited))
 
 
 def number_steps(marks: pl.DataFrame, origin_ns: int, dur_ns: int) -> pl.DataFrame:

@@ -6,6 +6,7 @@ it needs a `__main__` guard, and a library call stays in one process unless it i
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 from collections import deque
@@ -93,8 +94,9 @@ def _may_be_large(path: Path, whole_bytes: int) -> bool:
 
 
 _ENVIRONMENT = {
-    # As many workers as cores, so one thread each.
+    # As many workers as cores, so one thread each. NumPy's would spin for work that never comes.
     "POLARS_MAX_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
     # Keep memory for the next piece, which needs as much, instead of giving it back and asking for it again. (glibc)
     "MALLOC_MMAP_THRESHOLD_": str(2**30),
     "MALLOC_TRIM_THRESHOLD_": str(2**30),
@@ -118,8 +120,12 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 
 def _start() -> None:
-    """Prepare a worker: no search for garbage among rows, of which none is any, and no life after our process's."""
+    """Prepare a worker: no search for garbage among rows, of which none is any, and no life after our process's.
+
+    It ends at once, as our process does: taking down all that was imported helps nobody.
+    """
     gc.disable()
+    atexit.register(os._exit, 0)
     Thread(target=_follow, daemon=True).start()
 
 

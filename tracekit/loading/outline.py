@@ -104,7 +104,8 @@ def set_down(folder: Path, number: int, piece: Piece | tuple[Path, int, int], *,
         device=np.stack(_correlated(frames["device"])),
     )
     place = Place(folder, number, heights, extents)
-    labels = {by_file: _labels(frames["frames"], by_file=by_file) for by_file in (False, True)}
+    first = frames["frames"].group_by("name").agg(pl.col("ts_ns").min())
+    labels = {by_file: _labels(first, by_file=by_file) for by_file in (False, True)}
     return Outline(place, found.counts, glance(frames), labels)
 
 
@@ -154,8 +155,8 @@ def _autograd(ops: pl.DataFrame) -> tuple[tuple[Times, Times], tuple[Times, Time
     return pair(numbered.filter(~is_backward)), pair(numbered.filter(is_backward))
 
 
-def _labels(frames: pl.DataFrame, *, by_file: bool) -> dict[str, int]:
-    first = frames.group_by("name").agg(pl.col("ts_ns").min())
+def _labels(first: pl.DataFrame, *, by_file: bool) -> dict[str, int]:
+    """Return the first call of each module, given that of each name."""
     named = modules_named(first["name"], by_file=by_file)
     found: dict[str, int] = {}
     for name, time in first.filter(pl.col("name").is_in(list(named))).iter_rows():
