@@ -160,12 +160,14 @@ def test_loading_over_a_bundle_that_is_killed_leaves_the_old_one_or_the_new(
     assert tracekit("load", traces / "a100-nccl.json.gz", "-o", "new.tkb").code == 0
     new = output.with_name("new.tkb").read_bytes()
     were_writing = 0
-    for number in range(10):
+    for number in range(60):
         output.write_bytes(old)
         running = process("load", traces / "a100-nccl.json.gz", "-o", output, "--force")
-        were_writing += killed(running, output.parent, ".run.tkb.tmp-*", 0.0015 * number)
+        were_writing += killed(running, output.parent, ".run.tkb.tmp-*", 0.0015 * (number % 10))
         assert output.read_bytes() in (old, new)
         assert all(check.ok for check in bundle.verify(output))
+        if number >= 9 and were_writing:  # on a busy machine it takes more tries to meet one that writes
+            break
     assert were_writing > 0
     assert tracekit("query", output, COUNT).code == 0
 
