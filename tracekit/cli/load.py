@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -51,6 +52,7 @@ def load(
     from tracekit.loading import load as load_traces
 
     started = time.perf_counter()
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's threads would spin for work that never comes
     with shown() as progress:
         settings = Settings(
             is_strict=strict,

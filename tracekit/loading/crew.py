@@ -51,6 +51,12 @@ class Crew(AbstractContextManager["Crew"]):
             for _ in range(self.size):
                 self._submit(_get_ready)
 
+    def meanwhile(self, job: Callable[[], None]) -> None:
+        """Let the workers, who have nothing else to do, run a job whose result nobody waits for."""
+        if self._pool is not None:
+            for _ in range(self.size):
+                self._submit(job)
+
     def each(self, job: Callable[..., _T], arguments: Iterable[tuple[Any, ...]]) -> Iterator[_T]:
         """Yield the result of the job for each tuple of arguments, in their order."""
         if self.size == 1:

@@ -31,12 +31,16 @@ SAMPLE = 256
 
 @dataclass(frozen=True)
 class Place:
-    """Where a piece's rows lie on disk: how many of each kind there are, and their first and last start in ns."""
+    """Where a piece's rows lie on disk: how many of each kind there are, their first and last start in ns.
+
+    `ends` has the last end of those kinds that last.
+    """
 
     folder: Path
     number: int
     heights: Mapping[str, int]
     extents: Mapping[str, tuple[int, int]]
+    ends: Mapping[str, int]
 
     def read(self, kind: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """Return the piece's rows of a kind, in the order of the file, with all columns or some."""
@@ -103,7 +107,8 @@ def set_down(folder: Path, number: int, piece: Piece | tuple[Path, int, int], *,
         launches=np.stack(_correlated(frames["runtime"].drop_nulls("correlation"))),
         device=np.stack(_correlated(frames["device"])),
     )
-    place = Place(folder, number, heights, extents)
+    ends = {kind: _end(frame) for kind, frame in frames.items() if frame.height and "dur_ns" in frame.columns}
+    place = Place(folder, number, heights, extents, ends)
     first = frames["frames"].group_by("name").agg(pl.col("ts_ns").min())
     labels = {by_file: _labels(first, by_file=by_file) for by_file in (False, True)}
     return Outline(place, found.counts, glance(frames), labels)
@@ -117,6 +122,11 @@ def _extent(frame: pl.DataFrame) -> tuple[int, int]:
     """Return first and last start; rows without one, kept as they are, belong to the beginning."""
     starts = frame["ts_ns"].fill_null(-(2**63)).to_numpy()
     return int(starts.min()), int(starts.max())
+
+
+def _end(frame: pl.DataFrame) -> int:
+    starts, durations = (frame[name].fill_null(0).to_numpy() for name in ("ts_ns", "dur_ns"))
+    return int((starts + durations).max())
 
 
 def _correlated(rows: pl.DataFrame) -> tuple[Times, Times]:

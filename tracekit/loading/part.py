@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.attention.batches import calls_with_padding
+from tracekit.attention.knowledge import family_of, meaning_of, place_of_function, place_of_module
 from tracekit.attention.tables import part_tables, with_trace_id
 from tracekit.ingest import TABLES, Frames
 from tracekit.link import Around, Survey, Tally, link_part
@@ -41,6 +42,7 @@ _REFERENCES = {
     "call_id": "call",
 }
 _TIMES = ("ts_ns", "dur_ns")
+_SPANNING = ("ops", "frames")
 _TIMED = ("ops", "frames", "runtime", "memory", "other")
 
 
@@ -99,7 +101,12 @@ def split(piece: Place, cuts: Times) -> Split:
     for kind in _TIMED:
         if not piece.heights[kind]:
             continue
-        may_span = kind in {"ops", "frames"}
+        may_span = kind in _SPANNING
+        first, last = np.searchsorted(cuts, _reach(piece, kind), side="right").tolist()
+        if first == last:  # as most are, so that there is nothing to look at
+            counts[kind] = np.zeros(len(cuts) + 1, dtype=np.int64)
+            counts[kind][first] = piece.heights[kind]
+            continue
         part, spans = _placed(piece.read(kind, _TIMES if may_span else _TIMES[:1]), cuts, may_span=may_span)
         counts[kind] = np.bincount(part[~spans], minlength=len(cuts) + 1)
         if spans.any():
@@ -111,6 +118,12 @@ def split(piece: Place, cuts: Times) -> Split:
     )
 
 
+def _reach(piece: Place, kind: str) -> tuple[int, int]:
+    """Return the first start of a piece's rows and the last end or, of rows that belong where they start, start."""
+    first, last = piece.extents[kind]
+    return first, max(last, piece.ends[kind]) if kind in _SPANNING else last
+
+
 def _placed(rows: pl.DataFrame, cuts: Times, *, may_span: bool) -> tuple[Times, NDArray[np.bool_]]:
     starts = rows["ts_ns"].fill_null(-(2**63)).to_numpy()
     part = np.searchsorted(cuts, starts, side="right")
@@ -118,6 +131,12 @@ def _placed(rows: pl.DataFrame, cuts: Times, *, may_span: bool) -> tuple[Times, 
         return part, np.zeros(len(starts), dtype=bool)
     ends = starts + rows["dur_ns"].to_numpy()
     return part, np.searchsorted(cuts, ends, side="left") > part
+
+
+def get_ready() -> None:
+    """Read what names mean, which the first part would wait for."""
+    for meaning in (family_of, meaning_of, place_of_module, place_of_function):
+        meaning("")
 
 
 def link_and_write(job: Job) -> Report:
@@ -209,7 +228,7 @@ def _frames(job: Job) -> Frames:
             rows = piece.read(kind)
             start = pl.col("ts_ns").fill_null(-(2**63))
             inside = (start >= job.window.start) & (start < job.window.stop)
-            if kind in {"ops", "frames"}:
+            if kind in _SPANNING:
                 inside &= start + pl.col("dur_ns") <= job.window.stop
             frames[kind].append(rows.filter(inside))
         if piece.number in job.device:

@@ -41,7 +41,7 @@ from tracekit.loading.large import Linking, link_parts
 from tracekit.loading.opening import set_down as set_table_down
 from tracekit.loading.opening import taken_up
 from tracekit.loading.outline import Outline, set_down
-from tracekit.loading.part import COUNTED
+from tracekit.loading.part import COUNTED, get_ready
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -110,6 +110,7 @@ def load_trace(
         where = source.content if stream.is_plain and isinstance(source.content, Path) else None
         jobs = ((folder, number, _told_of(piece, where)) for number, piece in enumerate(chain(first, pieces)))
         outlines = list(crew.each(partial(set_down, is_strict=settings.is_strict), jobs))
+        crew.meanwhile(get_ready)
     return _in_parts(source, cutter, stream, outlines, trace_id, ids, folder, crew, settings)
 
 
