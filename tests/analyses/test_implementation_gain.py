@@ -174,6 +174,11 @@ def test_a_measured_run_that_is_none_is_one_clear_line(tmp_path: Path) -> None:
         opened.query("implementation_gain", measured=str(tmp_path / "none.json"))
 
 
+def test_a_list_of_measured_runs_that_is_empty_is_one_clear_line() -> None:
+    with run(call(0, 1, MATH, 500), **A100) as opened, pytest.raises(TracekitError, match="names no run"):
+        opened.query("implementation_gain", measured=" , ")
+
+
 def test_a_run_without_attention_says_so() -> None:
     with pytest.raises(TracekitError, match="calls of attention"):
         ask("implementation_gain", op("aten::mm", 0, 10))

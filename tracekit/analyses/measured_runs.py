@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
+from tracekit.errors import TracekitError
 from tracekit.table import Note
 
 if TYPE_CHECKING:
@@ -139,7 +140,10 @@ def other_masks(measured: tuple[Measured, ...], key: Signature | None) -> list[s
 def _paths(text: str) -> list[Path]:
     if Path(text).exists():
         return [Path(text)]
-    return [Path(part.strip()) for part in text.split(",") if part.strip()]
+    paths = [Path(part.strip()) for part in text.split(",") if part.strip()]
+    if not paths:
+        raise TracekitError(f"parameter measured: {text!r} names no run", "write -p measured=RUN")
+    return paths
 
 
 def _devices(store: Store) -> list[str]:
