@@ -12,6 +12,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from tracekit.analyses import backend_verdict, hta_questions, implementation_gain
+from tracekit.analyses.headers import headers_of
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def question(name: str) -> Question:
         header = hta_questions.headers()[name] | {"notes": ()}  # they depend on the trace, and come with the answer
         return replace(_question(name, header, ""), beside=hta_questions.NEEDS)
     if name in BY_CODE:
-        return _question(name, BY_CODE[name].headers()[name] | {"notes": ()}, "")
+        return _question(name, headers_of(name)[name] | {"notes": ()}, "")
     return parse(name, files("tracekit.queries").joinpath(f"{name}.sql").read_text(encoding="utf-8"))
 
 

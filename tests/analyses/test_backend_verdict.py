@@ -8,7 +8,7 @@ import pytest
 
 from tests.build import ask, kernel, launch, notes, op, run, trace_file
 from tracekit import catalog
-from tracekit.analyses import backend_verdict
+from tracekit.analyses.headers import headers_of
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def test_its_header_names_the_columns_that_it_gives() -> None:
     asked = catalog.question("backend_verdict")
     found = rows(call(0, 1, FLASH, query=GOOD))
     assert list(asked.columns) == list(found[0])
-    assert set(backend_verdict.headers()) == {"backend_verdict"}
+    assert set(headers_of("backend_verdict")) == {"backend_verdict"}
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +14,11 @@ from tests.independent import read
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.build import Event
     from tracekit.table import Table
 
-TRACES = Path(__file__).parents[3] / "shared" / "traces"
 A100 = {
     "deviceProperties": [
         {"id": 0, "name": "NVIDIA A100-SXM4-40GB", "computeMajor": 8, "computeMinor": 0, "numSms": 108}
@@ -184,11 +184,10 @@ def test_a_run_without_attention_says_so() -> None:
         ask("implementation_gain", op("aten::mm", 0, 10))
 
 
-@pytest.mark.skipif(not TRACES.exists(), reason="the shared traces are not here")
-def test_sam_by_math_against_sam_by_sdpa_as_raw_rows_have_it() -> None:
+def test_sam_by_math_against_sam_by_sdpa_as_raw_rows_have_it(traces: Path) -> None:
     """The signature with dense relative positions: medians of SDPA's kernels, by correlation and nesting in time."""
-    measured = TRACES / "a100-sam-sdpa.json.gz"
-    with tracekit.open(TRACES / "a100-sam-math.json.gz") as opened:
+    measured = traces / "a100-sam-sdpa.json.gz"
+    with tracekit.open(traces / "a100-sam-math.json.gz") as opened:
         rows = opened.query("implementation_gain", measured=str(measured)).frame.rows(named=True)
     row = next(row for row in rows if row["sizes"] == "B=1 H=16/16 Q=4096 K=4096 D=80")
     took = _kernels_of(read(measured.read_bytes()), EFFICIENT, [1, 16, 4096, 80])

@@ -5,13 +5,11 @@ Owns the rows of the answer; which calls are alike, and the verdict on them, is 
 
 from __future__ import annotations
 
-import tomllib
-from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from tracekit.analyses.headers import headers_of
 from tracekit.analyses.verdicts import environments, in_words, judged, kinds
 from tracekit.attention.knowledge import load
 from tracekit.table import Note
@@ -47,14 +45,6 @@ source: pytorch aten/src/ATen/native/transformers/cuda/flash_attn/kernel_traits.
 """
 
 
-@cache
-def headers() -> dict[str, dict[str, Any]]:
-    """Return the question by name, as a header of a question is written."""
-    text = files("tracekit.analyses").joinpath(f"{NAME}.toml").read_text(encoding="utf-8")
-    found: dict[str, dict[str, Any]] = tomllib.loads(text)
-    return found
-
-
 def answer(store: Store, values: Mapping[str, Any], _opened: object) -> tuple[pl.DataFrame, tuple[Note, ...]]:
     """Return a row for each backend of each kind of call, and what to know about them; no other run is opened."""
     found = kinds(store)
@@ -66,13 +56,13 @@ def answer(store: Store, values: Mapping[str, Any], _opened: object) -> tuple[pl
         for row in _rows(number, kind, around, is_all=values["all"])
     ]
     rows += _lone(store)
-    notes = [Note(note["status"], note["text"]) for note in headers()[NAME]["notes"]]
+    notes = [Note(note["status"], note["text"]) for note in headers_of(NAME)[NAME]["notes"]]
     if shown.height < found.height:
         notes.append(Note("info", f"{found.height} kinds of calls in all; -p top=0 judges every one."))
     if not found.height:
         notes.insert(0, Note("info", "No call of scaled_dot_product_attention is in the run, or in its selected part."))
     frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
-    return frame.select(*headers()[NAME]["columns"]), tuple(notes)
+    return frame.select(*headers_of(NAME)[NAME]["columns"]), tuple(notes)
 
 
 def _lone(store: Store) -> Iterator[tuple[Any, ...]]:

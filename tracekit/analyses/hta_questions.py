@@ -12,13 +12,11 @@ import os
 import subprocess
 import sys
 import tempfile
-import tomllib
-from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tracekit.analyses.headers import headers_of
 from tracekit.errors import TracekitError
 from tracekit.loading.raw import has_raw, raw_traces
 from tracekit.table import Note
@@ -47,10 +45,9 @@ _TYPES = {
 """Types of the columns, as Polars calls them; all others are whole numbers."""
 
 
-@cache
 def headers() -> dict[str, dict[str, Any]]:
     """Return the questions by name, each as a header of a question is written."""
-    return tomllib.loads(files("tracekit.analyses").joinpath("hta_questions.toml").read_text(encoding="utf-8"))
+    return headers_of("hta_questions")
 
 
 def lacking(path: Path | None) -> list[str]:

@@ -6,14 +6,12 @@ Whether it is eligible is the rules' to say, in the room attention.
 
 from __future__ import annotations
 
-import tomllib
 from collections import defaultdict
-from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
+from tracekit.analyses.headers import headers_of
 from tracekit.analyses.measured_runs import KEY, best_of, measured_runs, other_masks, signature
 from tracekit.analyses.verdicts import environments, in_words, judged, kinds
 from tracekit.table import Note
@@ -55,14 +53,6 @@ _CALL = "call scaled_dot_product_attention (it gives no weights)"
 _RANKS = ("eligible", "after a change", "unknown", "refused")
 
 
-@cache
-def headers() -> dict[str, dict[str, Any]]:
-    """Return the question by name, as a header of a question is written."""
-    text = files("tracekit.analyses").joinpath(f"{NAME}.toml").read_text(encoding="utf-8")
-    found: dict[str, dict[str, Any]] = tomllib.loads(text)
-    return found
-
-
 class Choice(NamedTuple):
     """The implementation to go to, whether the rules let it, how sure that is, and what to do."""
 
@@ -86,8 +76,8 @@ def answer(
         _row(row, choose.of(row), best.get(_ran(row)), other_masks(measured, signature(row)), whole)
         for row in shown.iter_rows(named=True)
     ]
-    frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row").select(*headers()[NAME]["columns"])
-    about = {note["about"]: Note(note["status"], note["text"]) for note in headers()[NAME]["notes"]}
+    frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row").select(*headers_of(NAME)[NAME]["columns"])
+    about = {note["about"]: Note(note["status"], note["text"]) for note in headers_of(NAME)[NAME]["notes"]}
     said = [note for column, note in about.items() if frame[column].is_not_null().any()]
     if shown.height < found.height:
         said.append(Note("info", f"{found.height} signatures in all; -p top=0 judges every one."))
@@ -110,7 +100,7 @@ def _signatures(calls: pl.DataFrame) -> pl.DataFrame:
         pl.when(~lacks_roof.any()).then(pl.col("roof_ns").sum()).alias("roof_ns"),
         (pl.col("flops_status") == "estimated").any().alias("is_estimated"),
         pl.col("reason").filter(lacks_roof).drop_nulls().first(),
-        pl.col("bound").sort_by(pl.col("spent_ns").sum().over("bound"), descending=True).first(),
+        pl.col("bound").sort_by(pl.col("spent_ns").sum().over("bound"), descending=True).drop_nulls().first(),
     )
     return grouped.sort("total_ns", "calls", descending=True, nulls_last=True, maintain_order=True)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
+from tracekit.attention.calls_chain import INPUTS
 from tracekit.attention.calls_read import Row, fits_generic, rule_of
 from tracekit.attention.cores import Unit, cores_of, product_of
 from tracekit.attention.knowledge import family_of, load
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 _BESIDE = 24
 """How many ops lie at most between the two products of a backward chain that are made of the same gradient."""
-_INPUTS = ("name", "input_dims", "input_types", "input_strides", "concrete_inputs")
 
 
 class Chain(NamedTuple):
@@ -127,7 +127,7 @@ class _Finder:
         generic = [name for name, rule in rules.items() if rule.is_generic]
         if generic:
             unknown = found.filter(pl.col("name").is_in(generic))
-            fits = {row for row, *texts in unknown.select("row", *_INPUTS).iter_rows() if fits_generic(Row(*texts))}
+            fits = {row for row, *texts in unknown.select("row", *INPUTS).iter_rows() if fits_generic(Row(*texts))}
             found = found.filter(~pl.col("name").is_in(generic) | pl.col("row").is_in(list(fits)))
         return found["row"].to_numpy().astype(np.int64)
 
