@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -35,6 +36,49 @@ TRACE_COLUMNS = [column.name for relation in schema() if relation.name == "trace
 def store() -> Iterator[Store]:
     with Store({"kernel": KERNELS.lazy(), "trace": TRACE.lazy()}, limits=Limits(seconds=20, memory="200MB")) as opened:
         yield opened
+
+
+@pytest.fixture
+def fresh() -> Iterator[Store]:
+    """Give a store that nothing was asked of, so that nothing is made in it."""
+    with Store({"kernel": KERNELS.lazy(), "trace": TRACE.lazy()}) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select count(*) from KERNEL",
+        'select count(*) from "Kernel"',
+        "select count(*) from main.work",
+        "select count(*) from query_table('wo' || 'rk')",
+        "select count(*) from kernel_of_any_step",
+        "select 3 + count(*) from roof_signature(false)",
+        "select 3 + count(*) from op, step, module",
+        "select 3 + count(*) from cpu_op",
+    ],
+)
+def test_a_table_is_there_however_it_is_named(fresh: Store, sql: str) -> None:
+    assert fresh.ask(sql).item() == 3
+
+
+@pytest.mark.parametrize("catalog", ["duckdb_views()", "information_schema.tables", "pg_class"])
+def test_the_catalog_shows_every_table_whatever_was_asked_before(fresh: Store, catalog: str) -> None:
+    columns = {"duckdb_views()": "view_name", "information_schema.tables": "table_name", "pg_class": "relname"}
+    shown = set(fresh.ask(f"select {columns[catalog]} from {catalog}").to_series().to_list())
+    assert {relation.name for relation in schema()} <= shown | {"roof_signature"}
+
+
+def test_a_name_that_is_not_there_brings_up_its_neighbours(fresh: Store) -> None:
+    with pytest.raises(TracekitError, match='Did you mean "attention_call'):
+        fresh.ask("select * from attention_cal")
+
+
+def test_threads_may_ask_at_once(fresh: Store) -> None:
+    tables = ["work", "gemm_call", "roof_call", "op", "kernel", "launch", "step", "trace"] * 4
+    with ThreadPoolExecutor(8) as pool:
+        counts = list(pool.map(lambda name: fresh.scalar(f"select count(*) from {name}"), tables))
+    assert counts == [3, 0, 0, 0, 3, 0, 0, 1] * 4
 
 
 @pytest.mark.parametrize(

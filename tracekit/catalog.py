@@ -125,6 +125,9 @@ def names() -> list[str]:
 @cache
 def question(name: str) -> Question:
     """Return a question by name. Raises TracekitError, with the nearest names, if there is none."""
+    file = files("tracekit.queries").joinpath(f"{name}.sql")
+    if name.isidentifier() and file.is_file():
+        return parse(name, file.read_text(encoding="utf-8"))
     if name not in names():
         from difflib import get_close_matches
 
@@ -134,9 +137,7 @@ def question(name: str) -> Question:
     if name in hta_questions.headers():
         header = hta_questions.headers()[name] | {"notes": ()}  # they depend on the trace, and come with the answer
         return replace(_question(name, header, ""), beside=hta_questions.NEEDS)
-    if name in BY_CODE:
-        return _question(name, headers_of(name)[name] | {"notes": ()}, "")
-    return parse(name, files("tracekit.queries").joinpath(f"{name}.sql").read_text(encoding="utf-8"))
+    return _question(name, headers_of(name)[name] | {"notes": ()}, "")
 
 
 def parse(name: str, text: str) -> Question:

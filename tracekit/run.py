@@ -6,7 +6,8 @@ Owns the way from a path and a question to a Table. The command line calls nothi
 from __future__ import annotations
 
 import re
-from functools import cached_property
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,11 +16,10 @@ import polars as pl
 from tracekit import catalog, loading
 from tracekit.analyses import hta_questions
 from tracekit.analyses.doctor import diagnose, short, verdict
-from tracekit.analyses.graph import of_call, of_module, of_op
-from tracekit.analyses.summary import summarize
 from tracekit.attention.devices import read_spec
 from tracekit.attention.lookups import lookups
 from tracekit.errors import TracekitError
+from tracekit.loading.opening import Tables
 from tracekit.store import PHASES, Limits, Selection, Store
 from tracekit.table import Note, Table
 
@@ -55,8 +55,8 @@ class Run:
         self._path = path
         self._limits = limits
         self._tables_of = tables_of
-        self._tables = dict(tables)
-        tables = self._tables | lookups(tables, spec)
+        self._tables = tables
+        tables = Tables({name: partial(tables.__getitem__, name) for name in tables}, lookups(tables, spec))
         self._store = Store(tables, selection, limits)
         self._whole = self._store
         if selection.steps or selection.phases:
@@ -93,8 +93,11 @@ class Run:
             frame, said = catalog.BY_CODE[question].answer(self._store, values, self._other)
             return Table(asked.name, frame, dict(asked.columns), (*said, *self._run_notes()))
         beside = [_used(rule, values) for rule in asked.notes if rule.sql]
-        frame, *found = self._store.several([(asked.sql, values), *beside])
-        notes = (*_rule_notes(asked, frame, iter(found)), *self._run_notes())
+        with ThreadPoolExecutor(1) as pool:
+            said = pool.submit(self._run_notes)
+            frame, *found = self._store.several([(asked.sql, values), *beside])
+        of_run = self._run_notes() if said.exception() else said.result()  # there may be room for them now
+        notes = (*_rule_notes(asked, frame, iter(found)), *of_run)
         if not frame.height:
             notes = (Note("info", "Nothing in the run, or in the selected part of it, matches."), *notes)
         return Table(asked.name, frame.select(*asked.columns), dict(asked.columns), notes)
@@ -140,6 +143,8 @@ class Run:
 
     def summary(self) -> Table:
         """Say on one page where the run's time and memory go."""
+        from tracekit.analyses.summary import summarize
+
         table = summarize(self._store, self.name, verdict(self._diagnosis.frame))
         return Table(table.name, table.frame, table.docs, (*table.notes, *self._run_notes()))
 
@@ -154,6 +159,8 @@ class Run:
 
         By default it is that of the first attention module. Raises TracekitError if the run has not what is asked for.
         """
+        from tracekit.analyses.graph import of_call, of_module, of_op
+
         if call is not None:
             return of_call(self._store, call)
         return of_op(self._store, op) if op is not None else of_module(self._store, module, nth)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.analyses.headers import headers_of
 from tracekit.errors import TracekitError
-from tracekit.loading.raw import has_raw, raw_traces
 from tracekit.table import Note
 
 if TYPE_CHECKING:
@@ -52,6 +51,8 @@ def headers() -> dict[str, dict[str, Any]]:
 
 def lacking(path: Path | None) -> list[str]:
     """Return what it takes to ask HTA about the run at `path`, in the words of a remedy; nothing if all is there."""
+    from tracekit.loading.raw import has_raw
+
     ways = []
     if path is None or not has_raw(path):
         ways.append(f"the trace itself: {_KEEP}")
@@ -76,6 +77,8 @@ def answer(
     `traces` holds `rank`, `source_name`, `time_resolution_ns` and `is_selected` of all traces of the run, in order.
     Raises TracekitError if HTA or the traces are missing, or HTA fails.
     """
+    from tracekit.loading.raw import has_raw, raw_traces
+
     if path is None or not has_raw(path):
         raise TracekitError(f"{name} is not derivable from this run: it does not hold the trace itself", _KEEP)
     used = installed()

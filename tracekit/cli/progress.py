@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 @contextmanager
 def opened(run: str, opening: Opening) -> Iterator[Run]:
     """Open a run as its options say. Raises TracekitError if it is none, or lacks what is selected."""
+    from tracekit.store import Limits, get_ready
+
+    get_ready()
     from tracekit.loading.settings import Settings
     from tracekit.run import open as open_run
-    from tracekit.store import Limits
 
     with (
         shown() as progress,

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit import bundle
-from tracekit.loading.crew import Crew
 from tracekit.loading.settings import Settings
 
 if TYPE_CHECKING:
@@ -59,6 +58,8 @@ def load(
     """
     given = [Path(source)] if isinstance(source, (Path, str)) else [Path(each) for each in source]
     settings = settings or Settings()
+    from tracekit.loading.crew import Crew
+
     with Crew(workers) as crew:
         crew.prepare(given, settings.whole_bytes)
         from tracekit.loading import runs
@@ -69,7 +70,7 @@ def load(
 
 def open_tables(
     path: Path, say: Callable[[str], None] = lambda _: None, workers: int = 1, settings: Settings | None = None
-) -> dict[str, pl.LazyFrame]:
+) -> Mapping[str, pl.LazyFrame]:
     """Return the tables of a run: those of a bundle, or those of traces, loaded once and cached.
 
     Traces may be a file, a folder of ranks, a pattern, or a captured bundle. `say` is told when a trace is loaded.
@@ -82,6 +83,7 @@ def open_tables(
 
             return tables_in(ready)
     from tracekit.loading import cached
+    from tracekit.loading.crew import Crew
 
     with Crew(workers) as crew:
         return cached.open_traces(path, crew, settings or Settings(), say)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tracekit.loading.settings import Settings
 
 
-def open_traces(path: Path, crew: Crew, settings: Settings, say: Callable[[str], None]) -> dict[str, pl.LazyFrame]:
+def open_traces(path: Path, crew: Crew, settings: Settings, say: Callable[[str], None]) -> Mapping[str, pl.LazyFrame]:
     """Return the tables of traces, or of a captured bundle that holds none; the rest is as `open_tables` says."""
     found = [] if bundle.is_bundle(path) else find([path])
     files = [source.path for source in found] or [path]
@@ -32,7 +32,7 @@ def open_traces(path: Path, crew: Crew, settings: Settings, say: Callable[[str],
     cached = cache.path_for(files, options) if cache.limit() else None
     if cached is not None and os.path.lexists(cached):
         try:
-            tables = tables_in(bundle.Bundle.open(cached))
+            tables = dict(tables_in(bundle.Bundle.open(cached)))  # all at once: what is damaged is loaded again
         except TracekitError:
             say("the cached copy is damaged")
         else:

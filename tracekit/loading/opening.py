@@ -6,6 +6,8 @@ Owns the way between frames and a bundle's entries. Every question goes through 
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
+from functools import partial
 from typing import IO, TYPE_CHECKING
 
 import polars as pl
@@ -13,7 +15,7 @@ import polars as pl
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tracekit import bundle
@@ -37,29 +39,61 @@ def taken_up(path: Path) -> pl.DataFrame:
     return pl.read_parquet(path).cast({pl.Categorical: pl.String})
 
 
-def tables_in(ready: bundle.Bundle) -> dict[str, pl.LazyFrame]:
-    """Return a bundle's tables by name. Raises TracekitError if it has none, or one is damaged."""
+class Tables(Mapping[str, pl.LazyFrame]):
+    """Tables by name, each made when it is first asked for: a question asks for few."""
+
+    def __init__(
+        self, makers: Mapping[str, Callable[[], pl.LazyFrame]], made: Mapping[str, pl.LazyFrame] | None = None
+    ) -> None:
+        """Hold tables to be made, and those that are made already."""
+        self._makers = makers
+        self._made = dict(made or {})
+        self._names = [*makers, *self._made]
+
+    def __getitem__(self, name: str) -> pl.LazyFrame:
+        if name not in self._made:
+            self._made[name] = self._makers[name]()
+        return self._made[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._made or name in self._makers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def tables_in(ready: bundle.Bundle) -> Tables:
+    """Return a bundle's tables by name. Raises TracekitError if it has none, or an entry is damaged."""
     return scanned({entry: ready.read(entry) for entry in ready.names("tables/")}, str(ready.path))
 
 
-def scanned(entries: Mapping[str, bytes], shown: str) -> dict[str, pl.LazyFrame]:
-    """Return tables from the content of a bundle's entries; `shown` is what messages call it. Raises TracekitError."""
+def scanned(entries: Mapping[str, bytes], shown: str) -> Tables:
+    """Return tables from the content of a bundle's entries; `shown` is what messages call it.
+
+    Raises TracekitError if there are none, and for a table that is no Parquet once that is asked for.
+    """
     parts: dict[str, dict[str, IO[bytes]]] = {}
     for entry, content in entries.items():
         table = entry.removeprefix("tables/").split("/")[0].removesuffix(".parquet")
         parts.setdefault(table, {})[entry] = io.BytesIO(content)
-    scans = {}
-    for name, held in parts.items():
-        scans[name] = pl.scan_parquet(list(held.values()))
-        try:
-            scans[name].collect_schema()
-            if len(held) > 1:  # the schema is that of the first one
-                scans[name].select(pl.len()).collect()
-        except pl.exceptions.PolarsError as error:
-            raise _damaged(held, shown) from error
-    if "trace" not in scans or not scans["trace"].select(pl.len()).collect().item():
+    tables = Tables({name: partial(_scan, held, shown) for name, held in parts.items()})
+    if "trace" not in tables or not tables["trace"].select(pl.len()).collect().item():
         raise TracekitError(f"{shown} holds no tables", "load the trace again with this version of tracekit")
-    return scans
+    return tables
+
+
+def _scan(held: Mapping[str, IO[bytes]], shown: str) -> pl.LazyFrame:
+    frame = pl.scan_parquet(list(held.values()))
+    try:
+        frame.collect_schema()
+        if len(held) > 1:  # the schema is that of the first one
+            frame.select(pl.len()).collect()
+    except pl.exceptions.PolarsError as error:
+        raise _damaged(held, shown) from error
+    return frame
 
 
 def _damaged(held: Mapping[str, IO[bytes]], shown: str) -> TracekitError:

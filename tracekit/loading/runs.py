@@ -133,7 +133,7 @@ def _begins_with_gzip(content: Path | bytes) -> bool:
 
 def make_and_keep(
     path: Path, crew: Crew, settings: Settings, say: Callable[[str], None], keep: Callable[[Mapping[str, Path]], None]
-) -> dict[str, pl.LazyFrame]:
+) -> Mapping[str, pl.LazyFrame]:
     """Load the traces at a path and return their tables; `keep` gets the files of a bundle's entries meanwhile.
 
     `say` hears why they can't be kept, if so. Raises TracekitError if the path is no run.

@@ -12,25 +12,22 @@ from typing import TYPE_CHECKING, Any, Self
 import duckdb
 
 from tracekit.errors import TracekitError
-from tracekit.store.schema import Column, Relation, comment_statements, schema, tables, view_statements
-from tracekit.store.source import source_of
-from tracekit.store.views import PHASES, Selection, view
-from tracekit.store.wall import SHUT, Limits, connect, fault, held, one_select
+from tracekit.store.definitions import Definitions
+from tracekit.store.schema import Column, Relation, comment_statements, schema
+from tracekit.store.views import PHASES, Selection
+from tracekit.store.wall import SHUT, Limits, connect, fault, get_ready, held, one_select
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import polars as pl
 
     from tracekit.store.wall import Answer
 
-__all__ = ["PHASES", "Column", "Limits", "Relation", "Selection", "Store", "schema"]
+__all__ = ["PHASES", "Column", "Limits", "Relation", "Selection", "Store", "get_ready", "schema"]
 
 _HELD = "_held"
-_OF_ANY_STEP = ("kernel", "launch", "other_event")
-"""Tables that a view shows whatever steps are selected: work of one step may wait for calls of another."""
 _NO_TABLE_HOLDS = re.compile(r"\bINTERVAL\b|\bUNION\(")
-_WORD = re.compile(r"\w+")
 _CATALOG = re.compile(r"duckdb_|information_schema|pragma_|pg_", re.IGNORECASE)
 
 
@@ -51,13 +48,8 @@ class Store:
         self.limits = limits or Limits()
         self._con = connect(self.limits)
         self._is_commented = False
-        self._sources: dict[str, str] = {}
-        self._frames = dict(frames)
-        self._registered: dict[str, object] = {}
-        self._reads: dict[str, set[str]] = {}
-        for statement in self._views(frames):
-            self._con.execute(statement)
-            self._reads[statement.split(" ", 3)[2].partition("(")[0]] = set(_WORD.findall(statement))
+        self._frames = frames
+        self._definitions = Definitions(self._con, self._frames, self.selection)
         for setting in SHUT:
             self._con.execute(setting)
         self._check_selection()
@@ -72,26 +64,6 @@ class Store:
         """Give the memory back."""
         self._con.close()
 
-    def _views(self, frames: Mapping[str, pl.LazyFrame | pl.DataFrame]) -> Iterator[str]:
-        for relation in tables():
-            source, present = "(select 1 where false)", set[str]()
-            if relation.name in frames:
-                source, present = f"_{relation.name}", set(frames[relation.name].collect_schema())
-                self._registered[source] = source_of(frames[relation.name])
-                self._con.register(source, self._registered[source])
-            self._sources[relation.name] = source
-            yield view(relation, source, present, self.selection)
-            if relation.name in _OF_ANY_STEP:
-                yield view(relation, source, present, self.selection, f"{relation.name}_of_any_step")
-        is_device_alone = _all_have_devices(frames.get("trace"))
-        for statement in view_statements():
-            if is_device_alone and statement.startswith("create view cpu_op "):
-                yield "create view cpu_op as select * from op where false"  # so that ops are not even looked at
-            elif is_device_alone and statement.startswith("create view work "):
-                yield statement.partition("union all by name")[0]
-            elif "_of_any_step as select * from" not in statement:
-                yield statement
-
     def _check_selection(self) -> None:
         chosen = self.selection
         if chosen.ranks:
@@ -100,8 +72,7 @@ class Store:
             self._check_known("step", chosen.steps, "number", "step")
 
     def _check_known(self, what: str, asked: frozenset[int], column: str, table: str) -> None:
-        sql = f"select distinct {column} as n from {self._sources[table]} where n is not null order by n"
-        known = [int(row[0]) for row in self.own(sql).iter_rows()]
+        known = _numbers(self._frames.get(table), column)
         if missing := sorted(asked - set(known)):
             shown = ", ".join(map(str, known[:12])) + (", ..." if known[12:] else "")
             remedy = f"it has {shown}" if known else f"its trace does not number any {what}"
@@ -113,24 +84,34 @@ class Store:
         Raises TracekitError if the text is anything else, doesn't bind, fails, or goes over its limits.
         """
         text = one_select(sql, self._con)
-        if not self._is_commented and _CATALOG.search(text):  # only the engine's catalog shows them
-            self._con.execute(comment_statements())
-            self._is_commented = True
-        return self._held([(self._con, lambda: self._checked_rows(text, dict(params or {})))])[0]
+        if _CATALOG.search(text):
+            self._definitions.make_all()
+            if not self._is_commented:  # only the engine's catalog shows them
+                self._con.execute(comment_statements())
+                self._is_commented = True
+        self._definitions.make(text)
+        answer = (self._con, lambda: self._checked_rows(text, dict(params or {})))
+        try:
+            return self._held([answer])[0]
+        except TracekitError as error:
+            if not isinstance(error.__cause__, duckdb.CatalogException) or self._definitions.are_whole:
+                raise
+        self._definitions.make_all()  # it was named in a way that only the engine can read, or its neighbours are asked
+        return self._held([answer])[0]
 
     def own(self, sql: str, params: Mapping[str, Any] | None = None) -> pl.DataFrame:
-        """Run one SELECT of tracekit's own, which needs no check, and return its rows.
+        """Run one SELECT of tracekit's own, which needs no check, and return its rows; threads may do so at once.
 
         Raises TracekitError if it fails, or goes over its limits.
         """
-        return self._held([(self._con, lambda: _rows(self._con, sql, params))])[0]
+        return self.several([(sql, params)])[0]
 
     def several(self, asked: Sequence[tuple[str, Mapping[str, Any] | None]]) -> list[pl.DataFrame]:
         """Run some SELECTs of tracekit's own side by side, as `own` does, and return the rows of each."""
         cursors = [self._con.cursor() for _ in asked]
         for cursor, (sql, _) in zip(cursors, asked, strict=True):
-            for source in self._sources_of(sql):
-                cursor.register(source, self._registered[source])  # a connection knows only its own
+            for name, source in self._definitions.make(sql).items():
+                cursor.register(name, source)  # a connection knows only its own
         try:
             return self._held(
                 [
@@ -141,14 +122,6 @@ class Store:
         finally:
             for cursor in cursors:
                 cursor.close()
-
-    def _sources_of(self, sql: str) -> set[str]:
-        """Return what is registered that a SELECT of our own reads, through whatever views."""
-        found, new = set[str](), set(_WORD.findall(sql))
-        while new:
-            found |= new
-            new = set().union(*(self._reads.get(name, ()) for name in new)) - found
-        return found & self._registered.keys()
 
     def _held(self, answers: Sequence[Answer]) -> list[pl.DataFrame]:
         try:
@@ -190,11 +163,10 @@ def _rows(con: duckdb.DuckDBPyConnection, text: str, values: Mapping[str, Any] |
         con.execute(f"drop table {_HELD}")
 
 
-def _all_have_devices(trace: pl.LazyFrame | pl.DataFrame | None) -> bool:
-    if trace is None or "has_device" not in trace.collect_schema():
-        return False
-    flags = trace.lazy().select("has_device").collect().to_series()
-    return len(flags) > 0 and flags.null_count() == 0 and bool(flags.all())
+def _numbers(frame: pl.LazyFrame | pl.DataFrame | None, column: str) -> list[int]:
+    if frame is None or column not in frame.collect_schema():
+        return []
+    return sorted(frame.lazy().select(column).collect().to_series().drop_nulls().unique().to_list())
 
 
 _WORK = {"kernel": "dur_ns", "op": "self_ns"}

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
-
 _BASE: Any
 try:
     from duckdb import _sources
@@ -20,6 +18,8 @@ except (ImportError, AttributeError):  # it is not where it was; DuckDB takes la
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import polars as pl
 
 
 def source_of(frame: pl.LazyFrame | pl.DataFrame) -> object:
@@ -42,6 +42,8 @@ class _Frame(_BASE):  # type: ignore[misc]
 
     def stream(self, columns: Sequence[int] | None, filters: Sequence[Any]) -> tuple[object, bool]:  # noqa: ARG002
         """Return the rows as an Arrow stream, and whether it holds these columns alone; it filters nothing."""
+        import polars as pl
+
         # A frame without columns has no rows, so that a request for none reads them all.
         plan = self.obj.select([pl.nth(place) for place in columns]) if columns else self.obj
         return plan.collect().__arrow_c_stream__(None), bool(columns)

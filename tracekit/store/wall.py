@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -61,12 +61,22 @@ class Limits:
     give_up: Callable[[TracekitError], None] = lambda _: None
 
 
+_begun: list[Future[duckdb.DuckDBPyConnection]] = []
+
+
+def get_ready() -> None:
+    """Begin to make a database beside whatever is done next, such as an import, for `connect` to take."""
+    pool = ThreadPoolExecutor(1)
+    _begun.append(pool.submit(duckdb.connect, ":memory:"))
+    pool.shutdown(wait=False)
+
+
 def connect(limits: Limits) -> duckdb.DuckDBPyConnection:
     """Return a database in memory that keeps to its limit; raises TracekitError if that is no amount of memory."""
     unfit = TracekitError(f"{limits.memory!r} is no amount of memory", "write it as 512MB or 4GB")
     if not memory_bytes(limits.memory):
         raise unfit
-    con = duckdb.connect(":memory:")
+    con = _begun.pop().result() if _begun else duckdb.connect(":memory:")
     try:
         con.execute(f"set memory_limit = '{limits.memory}'")
     except duckdb.Error as error:
