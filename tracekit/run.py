@@ -180,9 +180,6 @@ class Run:
 
     def _run_notes(self) -> tuple[Note, ...]:
         """Return what every answer about this run has to say."""
-        if not self._store.scalar("select bool_or(has_device) from trace"):
-            cpu_only = Note("info", "No device was recorded: work is the self time of CPU ops.")
-            return (cpu_only, *self._quality_notes)
         return (*self._quality_notes, *self._selection_notes())
 
     def _selection_notes(self) -> Iterator[Note]:

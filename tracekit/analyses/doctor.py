@@ -97,8 +97,13 @@ def _fault(check: str) -> str:
 
 
 def short(store: Store) -> tuple[Note, ...]:
-    """Return at most one note, for every answer: what may change its numbers. It looks at a few short scans only."""
+    """Return the notes for every answer: what may change its numbers. It looks at a few short scans only."""
     traces = _with_siblings(store, quick(store), {})
+    cpu_only = Note("info", "No device was recorded: work is the self time of CPU ops.")
+    return (*(() if any(facts["has_device"] for facts in traces) else (cpu_only,)), *_doubts(traces))
+
+
+def _doubts(traces: list[Facts]) -> tuple[Note, ...]:
     phrases = list(dict.fromkeys(phrase for phrase in _riding(traces) if phrase))
     unlinked = _unlinked(traces)
     if not phrases:

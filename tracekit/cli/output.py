@@ -77,7 +77,8 @@ def say(line: str) -> None:
 
 def get_ready() -> None:
     """Begin to import what shows an answer, so that it is there when the engine is done."""
-    threading.Thread(target=import_module, args=("tracekit.render.text",), daemon=True).start()
+    needed = "tracekit.render.wrapping" if _is_terminal(sys.stdout) else "tracekit.render.text"
+    threading.Thread(target=import_module, args=(needed,), daemon=True).start()
 
 
 def give_up(fault: TracekitError) -> NoReturn:

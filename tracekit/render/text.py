@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
-from rich.console import Console
-from rich.text import Text
 
 from tracekit.render.cells import NO_ROWS, Column, columns_of
 from tracekit.render.escape import visible
@@ -39,9 +37,6 @@ _PROSE = frozenset({"meaning", "message", "needs", "remedy", "summary", "why"})
 
 _HEADER_WORD = 20
 """A word of a header is broken only if it is longer than this."""
-
-_CONSOLE = Console(width=_LONGEST, color_system=None, force_terminal=False)
-"""Rich's wrapping asks for a console; nothing is printed to it."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +170,9 @@ def _elided(text: str, width: int) -> str:
 def _wrapped(text: str, width: int | None) -> list[str]:
     if width is None:
         return [text]
-    return [line.plain.rstrip() for line in Text(text).wrap(_CONSOLE, width, overflow="fold")]
+    from tracekit.render.wrapping import wrapped
+
+    return wrapped(text, width)
 
 
 def _is_empty(column: Column) -> bool:
