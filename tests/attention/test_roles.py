@@ -365,7 +365,7 @@ def _actions() -> list[str | None]:
 
 
 def _place_names() -> list[str | None]:
-    rows: list[dict[str, Any]] = [*load("modules")["module"], *load("ops")["op"], *load("roles")["function"]]
+    rows: list[dict[str, Any]] = [*load("modules")["module"], *load("ops")["op"], *load("functions")["function"]]
     return [None, *sorted({row["place"] for row in rows if "place" in row} - {"layout"})]
 
 

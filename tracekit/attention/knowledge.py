@@ -92,4 +92,4 @@ def place_of_module(class_name: str) -> str | None:
 @cache
 def place_of_function(name: str) -> str | None:
     """Return the place that a Python function is, by the name of its python_function row."""
-    return next((row["place"] for pattern, row in _rows("roles", "function") if pattern.search(name)), None)
+    return next((row["place"] for pattern, row in _rows("functions", "function") if pattern.search(name)), None)
