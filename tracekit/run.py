@@ -17,8 +17,8 @@ from tracekit.analyses import hta_questions
 from tracekit.analyses.doctor import diagnose, short, verdict
 from tracekit.analyses.graph import of_call, of_module, of_op
 from tracekit.analyses.summary import summarize
-from tracekit.attention.devices import read_spec
-from tracekit.attention.lookups import lookups
+from tracekit.attention.devices.devices import read_spec
+from tracekit.attention.devices.lookups import lookups
 from tracekit.errors import TracekitError
 from tracekit.store import PHASES, Limits, Selection, Store
 from tracekit.table import Note, Table
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from tracekit.analyses.graph import Graph
-    from tracekit.attention.devices import Spec
+    from tracekit.attention.devices.devices import Spec
 
 
 _WORTH_SAYING = 0.01

@@ -29,9 +29,9 @@ class OpMeaning(NamedTuple):
 
 
 @cache
-def load(name: str) -> dict[str, Any]:
-    """Return a TOML file of this room by its stem."""
-    return tomllib.loads(files("tracekit.attention").joinpath(f"{name}.toml").read_text(encoding="utf-8"))
+def load(path: str) -> dict[str, Any]:
+    """Return a TOML file of this room (`families`) or of one in it (`roles/order`), without its suffix."""
+    return tomllib.loads(files("tracekit.attention").joinpath(f"{path}.toml").read_text(encoding="utf-8"))
 
 
 @cache
