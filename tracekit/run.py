@@ -16,8 +16,8 @@ import polars as pl
 from tracekit import catalog, loading
 from tracekit.analyses import hta_questions
 from tracekit.analyses.doctor import diagnose, short, verdict
-from tracekit.attention.devices import read_spec
-from tracekit.attention.lookups import lookups
+from tracekit.attention.devices.devices import read_spec
+from tracekit.attention.devices.lookups import lookups
 from tracekit.errors import TracekitError
 from tracekit.loading.opening import Tables
 from tracekit.store import PHASES, Limits, Selection, Store
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from tracekit.analyses.graph import Graph
-    from tracekit.attention.devices import Spec
+    from tracekit.attention.devices.devices import Spec
 
 
 _WORTH_SAYING = 0.01

@@ -121,6 +121,13 @@ def test_order_options_content_and_version_make_another_key(monkeypatch: pytest.
     assert len({*paths, cache.path_for([one])}) == 7
 
 
+def test_all_code_and_rules_of_a_room_and_of_the_rooms_in_it_make_the_key() -> None:
+    room = ROOT / "tracekit" / "attention"
+    written = [path for path in room.rglob("*") if path.suffix in {".py", ".toml"}]
+    assert {path.parent for path in written} > {room}
+    assert sorted(cache._written(room)) == sorted(written)
+
+
 def test_what_can_not_be_read_has_no_path() -> None:
     for name, problem in (("none.json", "no such file"), (".", "is a folder"), ("nul\0", "no such file")):
         with pytest.raises(TracekitError, match=problem):

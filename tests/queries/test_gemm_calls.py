@@ -11,8 +11,8 @@ from inline_snapshot import snapshot
 
 from tests import independent
 from tests.build import Event, ask, csv, kernel, launch, notes, op, run, trace_file
-from tracekit.attention.devices import Spec
-from tracekit.attention.lookups import lookups
+from tracekit.attention.devices.devices import Spec
+from tracekit.attention.devices.lookups import lookups
 
 if TYPE_CHECKING:
     from pathlib import Path

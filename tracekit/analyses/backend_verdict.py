@@ -17,8 +17,8 @@ from tracekit.table import Note
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tracekit.attention.arguments import Argument
-    from tracekit.attention.verdict import Backend, Verdict
+    from tracekit.attention.backends.verdict import Backend, Verdict
+    from tracekit.attention.calls.arguments import Argument
     from tracekit.store import Store
 
 NAME = "backend_verdict"
@@ -67,8 +67,8 @@ def answer(store: Store, values: Mapping[str, Any], _opened: object) -> tuple[pl
 
 def _lone(store: Store) -> Iterator[tuple[Any, ...]]:
     """Yield a row for each kind of kernels of SDPA whose op is not in the trace: what their names alone tell."""
-    known = {name: row for name, row in load("calls")["family"].items() if row["implementation"] == "sdpa"}
-    asked = {"traits": _TRAITS, "families": list(known), "backward": load("order")["backward"]["pattern"]}
+    known = {name: row for name, row in load("calls/calls")["family"].items() if row["implementation"] == "sdpa"}
+    asked = {"traits": _TRAITS, "families": list(known), "backward": load("roles/order")["backward"]["pattern"]}
     for family, head_dim, kernels, ns in store.own(_LONE, asked).iter_rows():
         width = f" (head dim up to {head_dim})" if head_dim else ""
         why = (
@@ -96,7 +96,7 @@ def _shapes(named: Mapping[str, Argument]) -> tuple[str | None, str | None, str 
 
 def _judged(verdict: Verdict, *, is_all: bool) -> Iterator[tuple[str | None, str | None, str, str | None, str | None]]:
     """Yield backend, state, certainty, why and remedy of each backend that matters, then what else is worth saying."""
-    from tracekit.attention.verdict_words import matters
+    from tracekit.attention.backends.verdict_words import matters
 
     for backend in verdict.backends:
         if is_all or backend.status in {"ran", "predicted"} or matters(verdict, backend.name):
@@ -118,7 +118,7 @@ def _certainty(verdict: Verdict, backend: Backend) -> str:
 
 
 def _why(verdict: Verdict, backend: Backend) -> str | None:
-    from tracekit.attention.verdict_words import reason_in_words
+    from tracekit.attention.backends.verdict_words import reason_in_words
 
     if backend.status in {"ran", "predicted"}:
         foretold = " or ".join(verdict.possible) or "none"

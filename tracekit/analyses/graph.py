@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tracekit.attention.arguments import read_inputs
+from tracekit.attention.calls.arguments import read_inputs
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.analyses.measured_runs import Best, Measured, Signature
-    from tracekit.attention.remedies import Remedy
-    from tracekit.attention.verdict import Backend, Verdict
+    from tracekit.attention.backends.remedies import Remedy
+    from tracekit.attention.backends.verdict import Backend, Verdict
     from tracekit.store import Store
 
 NAME = "implementation_gain"
@@ -208,9 +208,9 @@ class _Chooser:
 
     def _naive(self, row: Mapping[str, Any]) -> Choice:
         """Return what scaled_dot_product_attention would do with these sizes, were it called."""
-        from tracekit.attention.arguments import as_called
-        from tracekit.attention.readings import Environment
-        from tracekit.attention.verdict import judge
+        from tracekit.attention.backends.readings import Environment
+        from tracekit.attention.backends.verdict import judge
+        from tracekit.attention.calls.arguments import as_called
 
         called = as_called(row)
         if called is None:
@@ -253,7 +253,7 @@ def _of_backend(backend: Backend, remedy: Remedy) -> Choice:
 
 
 def _undecided(backend: Backend) -> str | None:
-    from tracekit.attention.verdict_words import reason_in_words
+    from tracekit.attention.backends.verdict_words import reason_in_words
 
     told: Sequence[str] = [reason_in_words(reason) for reason in backend.reasons if reason.refuses is not False]
     return "; ".join(told) or None

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from tracekit.attention.arguments import Argument
-    from tracekit.attention.remedies import Step
-    from tracekit.attention.verdict import Verdict
+    from tracekit.attention.backends.remedies import Step
+    from tracekit.attention.backends.verdict import Verdict
+    from tracekit.attention.calls.arguments import Argument
     from tracekit.store import Store
 
 _DEVICES = {"cuda": "cuda", "rocm": "rocm", "xpu": "xpu", "mps": "mps"}
@@ -64,8 +64,8 @@ def kinds(store: Store) -> pl.DataFrame:
 
 def environments(store: Store) -> dict[int, dict[str, Any]]:
     """Return by trace what is known of where it was recorded, as `Environment` takes it."""
-    from tracekit.attention.arguments import read_inputs
-    from tracekit.attention.releases import releases_of
+    from tracekit.attention.backends.releases import releases_of
+    from tracekit.attention.calls.arguments import read_inputs
 
     seen: dict[int, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
     for trace_id, name, dims in store.own(_SEEN).iter_rows():
@@ -88,10 +88,10 @@ def environments(store: Store) -> dict[int, dict[str, Any]]:
 
 def judged(kind: Mapping[str, Any], around: Mapping[int, Mapping[str, Any]]) -> Judged | None:
     """Return the verdict on a row of `kinds`, `around` being that of `environments`."""
-    from tracekit.attention.arguments import arguments
-    from tracekit.attention.backend_rows import gradients_needed, wrapper_arguments
-    from tracekit.attention.readings import Environment
-    from tracekit.attention.verdict import judge
+    from tracekit.attention.backends.readings import Environment
+    from tracekit.attention.backends.rows import gradients_needed, wrapper_arguments
+    from tracekit.attention.backends.verdict import judge
+    from tracekit.attention.calls.arguments import arguments
 
     is_wrapper = kind["name"] == _WRAPPER
     named = arguments(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import polars as pl
 
 from tracekit.attention.knowledge import family_of
-from tracekit.attention.sequences import UNSAID
+from tracekit.attention.roles.sequences import UNSAID
 from tracekit.attention.tables import part_tables
 
 if TYPE_CHECKING:

@@ -29,9 +29,9 @@ class OpMeaning(NamedTuple):
 
 
 @cache
-def load(name: str) -> dict[str, Any]:
-    """Return a TOML file of this room by its stem."""
-    return tomllib.loads(files("tracekit.attention").joinpath(f"{name}.toml").read_text(encoding="utf-8"))
+def load(path: str) -> dict[str, Any]:
+    """Return a TOML file of this room (`families`) or of one in it (`roles/order`), without its suffix."""
+    return tomllib.loads(files("tracekit.attention").joinpath(f"{path}.toml").read_text(encoding="utf-8"))
 
 
 @cache
@@ -92,4 +92,4 @@ def place_of_module(class_name: str) -> str | None:
 @cache
 def place_of_function(name: str) -> str | None:
     """Return the place that a Python function is, by the name of its python_function row."""
-    return next((row["place"] for pattern, row in _rows("roles", "function") if pattern.search(name)), None)
+    return next((row["place"] for pattern, row in _rows("functions", "function") if pattern.search(name)), None)

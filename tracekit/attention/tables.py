@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tracekit.attention.batches import batches
-from tracekit.attention.calls import attention_calls, with_lengths
+from tracekit.attention.calls.batches import batches
+from tracekit.attention.calls.table import attention_calls, with_lengths
+from tracekit.attention.devices.precisions import compute_dtypes
 from tracekit.attention.facts import Facts
 from tracekit.attention.knowledge import place_of_module
-from tracekit.attention.precisions import compute_dtypes
-from tracekit.attention.roles import kernel_roles, op_meanings
+from tracekit.attention.roles.roles import kernel_roles, op_meanings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

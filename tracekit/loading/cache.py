@@ -27,6 +27,7 @@ from tracekit.loading.processes import is_alive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from importlib.resources.abc import Traversable
     from pathlib import Path
 
 LIMIT_VARIABLE = "TRACEKIT_CACHE_BYTES"
@@ -187,12 +188,20 @@ def _knowledge() -> str:
     digest = hashlib.sha256()
     root = files("tracekit")
     for room in _MADE_BY:
-        for file in sorted(root.joinpath(room).iterdir(), key=lambda entry: entry.name):
-            if file.name.endswith((".py", ".toml")):
-                digest.update(file.read_bytes())
+        for file in _written(root.joinpath(room)):
+            digest.update(file.read_bytes())
     for name in ("element_types.py", "element_types.toml"):
         digest.update(root.joinpath(name).read_bytes())
     return digest.hexdigest()
+
+
+def _written(room: Traversable) -> Iterator[Traversable]:
+    """Yield the code and rules of a room, and of the rooms in it."""
+    for entry in sorted(room.iterdir(), key=lambda entry: entry.name):
+        if entry.name.endswith((".py", ".toml")):
+            yield entry
+        elif entry.is_dir():
+            yield from _written(entry)
 
 
 def _name_of(sources: Sequence[tuple[object, ...]], rules: tuple[object, ...]) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.attention.batches import calls_with_padding
+from tracekit.attention.calls.batches import calls_with_padding
 from tracekit.attention.knowledge import family_of, meaning_of, place_of_function, place_of_module
 from tracekit.attention.tables import part_tables, with_trace_id
 from tracekit.ingest import TABLES, Frames

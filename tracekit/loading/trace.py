@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.attention import tables as meaning
-from tracekit.attention.batches import batches
-from tracekit.attention.calls import with_lengths
+from tracekit.attention.calls.batches import batches
+from tracekit.attention.calls.table import with_lengths
 from tracekit.attention.facts import Facts
 from tracekit.attention.tables import give_meaning
 from tracekit.errors import TracekitError

@@ -1,0 +1,111 @@
+"""The matrix product that an op computes: its sizes, operations and bytes, from the shapes of its inputs.
+
+Owns the counting. How shapes are read as a product is said by `cores.product_of`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tracekit.attention.knowledge import load
+from tracekit.attention.roles.cores import Product, product_of
+from tracekit.element_types import size_of, spellings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_MOST = 2**62
+
+
+class Counted(NamedTuple):
+    """A product (m, k) x (k, n), `batch` times: FLOP count 2 batch m n k, and the bytes that must move at least.
+
+    Bytes are those of both factors and the result, each once, and of a matrix or vector that is added. Sizes are None
+    where shapes do not tell them, `reason` then says why; `dtype` is the format of both factors, None where they
+    differ.
+    """
+
+    batch: int | None = None
+    m: int | None = None
+    n: int | None = None
+    k: int | None = None
+    dtype: str | None = None
+    flops: int | None = None
+    flops_status: str = "not_derivable"
+    bytes: int | None = None
+    bytes_status: str = "not_derivable"
+    reason: str | None = None
+
+
+def counted(op_name: str, input_dims: str | None, input_types: str | None) -> Counted:
+    """Return the product that an op with these inputs, JSON lists as the op table has them, computes."""
+    if input_dims is None:
+        return Counted(reason="no shapes were recorded")
+    tensors = _tensors(input_dims, input_types)
+    shapes = [shape for shape, _ in tensors]
+    name = re.sub(r"^aten::_add", "aten::add", op_name)
+    found = product_of(name, shapes)
+    is_exact = re.fullmatch(load("devices/products")["exact"]["pattern"], op_name) is not None
+    at = 1 if name.rpartition("::")[2].startswith(("add", "badd")) else 0
+    types = [dtype for _, dtype in tensors[at : at + 2]]
+    if found is None or "sparse" in op_name or (not is_exact and len(set(types)) != 1):
+        return Counted(reason="the shapes of its inputs are not those of a product")
+    flops = 2 * found.batch * found.m * found.n * found.k
+    if flops > _MOST:
+        return Counted(reason="its sizes are beyond all measure")
+    status = "exact" if is_exact else "estimated"
+    reason = None if is_exact else "sizes by the first two inputs of an op that is not ATen's"
+    moved, moved_status = _bytes(found, at, tensors)
+    return Counted(
+        found.batch, found.m, found.n, found.k, _format(types), flops, status,
+        moved, moved_status if is_exact or moved is None else "estimated", reason,
+    )  # fmt: skip
+
+
+def _tensors(input_dims: str, input_types: str | None) -> list[tuple[tuple[int, ...], str | None]]:
+    """Return shape and element type of each input, in order; scalars have the shape ()."""
+    dims, types = _list(input_dims), _list(input_types)
+    shapes = [_shape(one) for one in dims]
+    names = [spellings().get(one) if isinstance(one, str) else None for one in types]
+    return list(zip(shapes, [*names, *[None] * len(shapes)], strict=False))
+
+
+def _list(text: str | None) -> list[Any]:
+    try:
+        read = json.loads(text or "[]")
+    except (ValueError, RecursionError):
+        return []
+    return read if isinstance(read, list) else []
+
+
+def _shape(dims: object) -> tuple[int, ...]:
+    if isinstance(dims, list) and all(type(size) is int and size >= 0 for size in dims):
+        return tuple(dims)
+    return ()
+
+
+def _format(types: Sequence[str | None]) -> str | None:
+    """Return the number format that both factors have, as peaks name it; None where they differ."""
+    formats = {load("devices/products")["format"].get(dtype, dtype) for dtype in types}
+    return formats.pop() if len(formats) == 1 else None
+
+
+def _bytes(found: Product, at: int, tensors: Sequence[tuple[tuple[int, ...], str | None]]) -> tuple[int | None, str]:
+    """Return the bytes of factors, result and what is added, and how sure they are.
+
+    That the type of a narrow product's result is the usual one, and that a matrix to be added is read (beta may be
+    0), is an estimate.
+    """
+    left, right = (size_of(dtype) for _, dtype in tensors[at : at + 2])
+    written = load("devices/products")["output"].get(tensors[at][1])
+    out = size_of(written or tensors[at][1])
+    if left is None or right is None or out is None:
+        return None, "not_derivable"
+    result = found.batch * found.m * found.n
+    moved = found.batch * found.k * (found.m * left + found.n * right) + result * out
+    added = prod(tensors[0][0]) if at else 0
+    is_sure = written is None and added < max(result, 1)
+    return moved + min(added, result) * (size_of(tensors[0][1]) or 0), "exact" if is_sure else "estimated"
