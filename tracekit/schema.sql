@@ -3,7 +3,7 @@
 -- Columns that end in _json, input_dims, input_types, input_strides, concrete_inputs, grid and block hold JSON
 -- text: read them with the JSON functions, for example input_dims->0.
 
-create table trace (trace_id bigint, rank bigint, world_size bigint, source_name varchar, source_sha256 varchar, events bigint, dialect varchar, is_rewritten boolean, vendor varchar, external_ids varchar, time_resolution_ns bigint, device_name varchar, device_count bigint, sm_count bigint, compute_capability varchar, device_memory_bytes bigint, torch_version varchar, start_unix_ns bigint, dur_ns bigint, has_device boolean, has_shapes boolean, has_stacks boolean, has_modules boolean, has_memory boolean, truncated boolean, unprofiled_step_ns bigint, rank_source varchar, clock_status varchar, clock_reason varchar, clock_offset_ns bigint, clock_start_ns bigint, clock_spread_ns bigint, clock_matched bigint, clock_drift_ns_per_s double, clock_through_rank bigint);
+create table trace (trace_id bigint, rank bigint, world_size bigint, source_name varchar, source_sha256 varchar, events bigint, dialect varchar, is_rewritten boolean, vendor varchar, external_ids varchar, time_resolution_ns bigint, device_name varchar, device_count bigint, sm_count bigint, compute_capability varchar, device_memory_bytes bigint, torch_version varchar, start_unix_ns bigint, dur_ns bigint, has_device boolean, has_shapes boolean, has_stacks boolean, has_modules boolean, has_memory boolean, truncated boolean, unprofiled_step_ns bigint, environment_json varchar, settings_json varchar, rank_source varchar, clock_status varchar, clock_reason varchar, clock_offset_ns bigint, clock_start_ns bigint, clock_spread_ns bigint, clock_matched bigint, clock_drift_ns_per_s double, clock_through_rank bigint);
 comment on table trace is 'One profiler output file: one process, one rank.';
 comment on column trace.trace_id is 'Id of the trace within the run.';
 comment on column trace.rank is 'Rank in torch.distributed, as the trace says, else by file name or order among several; null where neither says.';
@@ -31,6 +31,8 @@ comment on column trace.has_modules is 'Whether nn.Module rows were recorded (wi
 comment on column trace.has_memory is 'Whether allocator rows were recorded (profile_memory).';
 comment on column trace.truncated is 'Whether the file was cut off and read only in part.';
 comment on column trace.unprofiled_step_ns is 'Median host time of a step without the profiler, from facts.';
+comment on column trace.environment_json is 'Versions and hardware as `tracekit capture` recorded them, JSON; null where it did not record.';
+comment on column trace.settings_json is 'Torch''s settings as `tracekit capture` recorded them, such as which SDPA backends were allowed, JSON; null where it did not record.';
 comment on column trace.rank_source is 'distributedInfo, file name or order; null where there is no rank.';
 comment on column trace.clock_status is 'reference, estimated or not_derivable; null for a single trace.';
 comment on column trace.clock_reason is 'Why it is not derivable, or what is missing.';

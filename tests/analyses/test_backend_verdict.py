@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import tracekit
 from tests.build import ask, kernel, launch, notes, op, run, trace_file
 from tracekit import catalog
 from tracekit.analyses.headers import headers_of
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.build import Event
+    from tracekit.table import Table
 
 A100 = {"deviceProperties": [{"id": 0, "name": "NVIDIA A100-SXM4-80GB", "computeMajor": 8, "computeMinor": 0}]}
 BF16 = "c10::BFloat16"
@@ -133,3 +136,51 @@ def test_kernels_of_a_real_trace_whose_op_was_not_recorded_are_a_row(traces: Pat
     with trace_file(traces / "h100-qwen1.5-0.5b.json.gz") as opened:
         last = opened.query("backend_verdict").frame.row(-1, named=True)
     assert (last["ran"], last["state"], last["why"].split(" of ")[0]) == ("flash", "note", "10 kernels")
+
+
+@pytest.fixture(scope="module", params=["on", "off", "block"])
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Table]:
+    """Record SDPA with flash on, switched off for all, and left out by a block around the calls; ask why it ran."""
+    torch = pytest.importorskip("torch")
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    from tracekit.capture import Recorder
+
+    query = torch.randn(2, 4, 64, 32)
+
+    def step(_: int) -> None:
+        with sdpa_kernel(SDPBackend.MATH) if request.param == "block" else nullcontext():
+            torch.nn.functional.scaled_dot_product_attention(query, query, query)
+
+    path = tmp_path_factory.mktemp("recorded") / "run.tkb"
+    torch.backends.cuda.enable_flash_sdp(request.param != "off")
+    try:
+        Recorder(path, device="cpu").run(step, steps=1, warmup=1)
+    finally:
+        torch.backends.cuda.enable_flash_sdp(True)
+    with tracekit.open(path) as opened:
+        return request.param, opened.query("backend_verdict")
+
+
+def test_switches_that_capture_recorded_decide(recorded: tuple[str, Table]) -> None:
+    case, table = recorded
+    found = {row["backend"]: (row["state"], row["certainty"], row["ran"]) for row in table.frame.iter_rows(named=True)}
+    assert (
+        found
+        == {
+            "on": {"flash": ("ran", "certain", "flash")},
+            "off": {"flash": ("refused", "certain", "math"), "math": ("ran", "certain", "math")},
+            "block": {"flash": ("passed over", "likely", "math"), "math": ("ran", "likely", "math")},
+        }[case]
+    )
+    said = [note.text for note in table.notes]
+    assert any("capture` recorded before" in text for text in said)
+    assert any("sdpa_kernel" in text for text in said) == (case == "block")
+    if case == "off":
+        (why,) = table.frame.filter(backend="flash")["why"]
+        assert "switched off" in why
+
+
+def test_a_trace_alone_tells_no_switches() -> None:
+    with run(call(0, 1, FLASH, query=GOOD), **A100) as opened:
+        assert "holds no switches" in notes(opened.query("backend_verdict"))

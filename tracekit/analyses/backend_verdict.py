@@ -17,6 +17,7 @@ from tracekit.table import Note
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from tracekit.analyses.verdicts import Judged
     from tracekit.attention.backends.verdict import Backend, Verdict
     from tracekit.attention.calls.arguments import Argument
     from tracekit.store import Store
@@ -50,13 +51,14 @@ def answer(store: Store, values: Mapping[str, Any], _opened: object) -> tuple[pl
     found = kinds(store)
     shown = found.head(values["top"]) if values["top"] > 0 else found
     around = environments(store)
-    rows = [
-        row
-        for number, kind in enumerate(shown.iter_rows(named=True))
-        for row in _rows(number, kind, around, is_all=values["all"])
-    ]
+    verdicts = [(kind, judged(kind, around)) for kind in shown.iter_rows(named=True)]
+    rows = [row for number, pair in enumerate(verdicts) for row in _rows(number, *pair, is_all=values["all"])]
     rows += _lone(store)
-    notes = [Note(note["status"], note["text"]) for note in headers_of(NAME)[NAME]["notes"]]
+    about = {note["about"]: Note(note["status"], note["text"]) for note in headers_of(NAME)[NAME]["notes"]}
+    is_recorded = all("flash_enabled" in known["facts"] for known in around.values())
+    notes = [about["recorded" if is_recorded else "assumed"]]
+    if any(found and found.has_other_switches for _, found in verdicts):
+        notes.append(about["other"])
     if shown.height < found.height:
         notes.append(Note("info", f"{found.height} kinds of calls in all; -p top=0 judges every one."))
     if not found.height:
@@ -77,10 +79,7 @@ def _lone(store: Store) -> Iterator[tuple[Any, ...]]:
         yield None, None, None, None, None, ns, known[family].get("backend"), None, "note", "certain", why, None
 
 
-def _rows(
-    number: int, kind: Mapping[str, Any], around: Mapping[int, Mapping[str, Any]], *, is_all: bool
-) -> Iterator[tuple[Any, ...]]:
-    found = judged(kind, around)
+def _rows(number: int, kind: Mapping[str, Any], found: Judged | None, *, is_all: bool) -> Iterator[tuple[Any, ...]]:
     first = (number, *_shapes(found.arguments if found else {}), kind["calls"], kind["ns"], kind["ran"])
     if found is None:
         yield (*first, None, None, "unknown", "its inputs were not recorded, or in no order that is known", None)

@@ -41,6 +41,11 @@ _KINDS = """
     group by o.name, o.input_dims, o.input_types, o.input_strides, o.concrete_inputs, a.backend
     order by ns desc nulls last, calls desc, o.name, o.input_dims, o.input_types, o.concrete_inputs
 """
+_TRACES = """
+    select
+        trace_id, vendor, device_name, compute_capability, torch_version, has_device, environment_json, settings_json
+    from trace
+"""
 _SEEN = """
     select trace_id, name, coalesce(input_dims, '') as input_dims
     from op
@@ -51,10 +56,15 @@ _SEEN = """
 
 
 class Judged(NamedTuple):
-    """A kind of call by the names of its arguments, and the verdict on it; None where its inputs can't be read."""
+    """A kind of call by the names of its arguments, and the verdict on it; None where its inputs can't be read.
+
+    The switches that were recorded may not be those of the call: a `sdpa_kernel` block changes them. Where what ran
+    shows that, the verdict takes them as unknown.
+    """
 
     arguments: Mapping[str, Argument]
     verdict: Verdict
+    has_other_switches: bool = False
 
 
 def kinds(store: Store) -> pl.DataFrame:
@@ -64,6 +74,7 @@ def kinds(store: Store) -> pl.DataFrame:
 
 def environments(store: Store) -> dict[int, dict[str, Any]]:
     """Return by trace what is known of where it was recorded, as `Environment` takes it."""
+    from tracekit.attention.backends.facts import backend_facts
     from tracekit.attention.backends.releases import releases_of
     from tracekit.attention.calls.arguments import read_inputs
 
@@ -72,7 +83,7 @@ def environments(store: Store) -> dict[int, dict[str, Any]]:
         counts = seen[trace_id][name]
         if dims:
             counts.add(len(read_inputs(dims, None, None, None)))
-    traces = store.own("select trace_id, vendor, device_name, compute_capability, torch_version, has_device from trace")
+    traces = store.own(_TRACES)
     found = {}
     for row in traces.iter_rows(named=True):
         major, dot, minor = (row["compute_capability"] or "").partition(".")
@@ -82,12 +93,14 @@ def environments(store: Store) -> dict[int, dict[str, Any]]:
             "capability": (int(major), int(minor)) if dot and major.isdecimal() and minor.isdecimal() else None,
             "torch_version": row["torch_version"],
             "releases": releases_of(seen[row["trace_id"]]).releases,
+            "facts": backend_facts(row["environment_json"], row["settings_json"]),
         }
     return found
 
 
 def judged(kind: Mapping[str, Any], around: Mapping[int, Mapping[str, Any]]) -> Judged | None:
     """Return the verdict on a row of `kinds`, `around` being that of `environments`."""
+    from tracekit.attention.backends.facts import is_switch
     from tracekit.attention.backends.readings import Environment
     from tracekit.attention.backends.rows import gradients_needed, wrapper_arguments
     from tracekit.attention.backends.verdict import judge
@@ -105,9 +118,18 @@ def judged(kind: Mapping[str, Any], around: Mapping[int, Mapping[str, Any]]) -> 
         saves_log_sumexp=saves if isinstance(saves, bool) else None,
         has_backward=kind["has_backward"] or None,
     )
-    environment = Environment(**around[kind["trace_id"]], needs_grad=needed, facts={"wrapper": is_wrapper})
+    known = around[kind["trace_id"]]
     given = named if is_wrapper else wrapper_arguments(kind["name"], named)
-    return Judged(named, judge(given, environment, kind["ran"]))
+
+    def verdict_by(facts: Mapping[str, object]) -> Verdict:
+        environment = {**known, "facts": {**facts, "wrapper": is_wrapper}}
+        return judge(given, Environment(**environment, needs_grad=needed), kind["ran"])
+
+    verdict = verdict_by(known["facts"])
+    others = {name: fact for name, fact in known["facts"].items() if not is_switch(name)}
+    if verdict.agrees is False and len(others) < len(known["facts"]):
+        return Judged(named, verdict_by(others), has_other_switches=True)
+    return Judged(named, verdict)
 
 
 def in_words(steps: Iterable[Step]) -> str:

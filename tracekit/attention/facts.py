@@ -5,7 +5,7 @@ Owns the reading of `facts.json`, whose fields `tracekit.capture.facts` document
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -39,13 +39,18 @@ class WorkloadFacts(msgspec.Struct, kw_only=True):
 
 
 class Facts(msgspec.Struct, kw_only=True):
-    """The facts that the analysis reads; other fields of the file are kept there and not looked at."""
+    """The facts that the analysis reads; other fields of the file are kept there and not looked at.
+
+    `environment` and `settings` are JSON as it stands: versions and hardware, and torch's switches.
+    """
 
     facts_version: int = 1
     torch_version: str | None = None
     workload: WorkloadFacts | None = None
     steps: list[StepFacts] = []
     unprofiled_step_ns: list[_Count] = []
+    environment: Any = None
+    settings: Any = None
 
 
 def read_facts(content: Mapping[str, object]) -> Facts:

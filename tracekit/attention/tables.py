@@ -5,6 +5,7 @@ Owns which columns each table has on disk; schema.sql says what they mean, and a
 
 from __future__ import annotations
 
+import json
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -161,10 +162,12 @@ def trace_row(said: Recording, facts: Facts, **linked: Any) -> pl.DataFrame:
         **linked,
         "truncated": said.is_truncated,
         "unprofiled_step_ns": int(median(facts.unprofiled_step_ns)) if facts.unprofiled_step_ns else None,
+        "environment_json": _json(facts.environment),
+        "settings_json": _json(facts.settings),
     }
     text = (
         *("source_name", "source_sha256", "dialect", "vendor", "external_ids"),
-        *("device_name", "compute_capability", "torch_version"),
+        *("device_name", "compute_capability", "torch_version", "environment_json", "settings_json"),
     )
     truth = ("is_rewritten",)  # which may be null
     kinds = {
@@ -172,6 +175,10 @@ def trace_row(said: Recording, facts: Facts, **linked: Any) -> pl.DataFrame:
         for name, value in row.items()
     }
     return pl.DataFrame([row], schema=kinds)
+
+
+def _json(recorded: Any) -> str | None:
+    return None if recorded is None else json.dumps(recorded, sort_keys=True)
 
 
 def ranked(row: pl.DataFrame, rank: int | None, source: str | None, clock: Clock | None) -> pl.DataFrame:

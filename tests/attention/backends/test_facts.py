@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from tracekit.attention.backends.facts import backend_facts
+from tracekit.attention.backends.facts import backend_facts, is_switch
 from tracekit.attention.knowledge import load
 
 RECORDED: dict[str, Any] = {
@@ -24,8 +25,12 @@ RECORDED: dict[str, Any] = {
 }
 
 
+def told(content: dict[str, Any]) -> dict[str, object]:
+    return backend_facts(json.dumps(content.get("environment")), json.dumps(content.get("settings")))
+
+
 def test_a_recording_is_read_by_the_names_of_rules() -> None:
-    found = backend_facts(RECORDED)
+    found = told(RECORDED)
     assert found == {
         "flash_enabled": True,
         "efficient_enabled": False,
@@ -45,8 +50,8 @@ def test_a_recording_is_read_by_the_names_of_rules() -> None:
     [(True, False, True), (True, True, False), (False, False, False), (True, None, None), (None, False, None)],
 )
 def test_a_warning_is_no_demand(algorithms: object, warn_only: object, found: object) -> None:
-    told = backend_facts({"settings": {"deterministic": {"algorithms": algorithms, "warn_only": warn_only}}})
-    assert told.get("deterministic") is found
+    settings = {"deterministic": {"algorithms": algorithms, "warn_only": warn_only}}
+    assert told({"settings": settings}).get("deterministic") is found
 
 
 @pytest.mark.parametrize(
@@ -59,4 +64,15 @@ def test_a_warning_is_no_demand(algorithms: object, warn_only: object, found: ob
     ],
 )
 def test_what_is_of_another_kind_is_not_known(content: dict[str, Any]) -> None:
-    assert backend_facts(content) == {}
+    assert told(content) == {}
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[]", "3", "[" * 5_000])
+def test_what_is_no_object_holds_no_facts(text: str | None) -> None:
+    assert backend_facts(text, text) == {}
+
+
+def test_what_a_block_of_sdpa_kernel_changes_is_a_switch() -> None:
+    assert {name for name in told(RECORDED) if is_switch(name)} == {
+        *("flash_enabled", "efficient_enabled", "math_enabled", "priority"),
+    }

@@ -139,7 +139,10 @@ def test_calls_of_the_samples_are_certain_by_their_facts(name: str, count: int) 
         facts = json.loads(bundle.read("facts.json"))
         (trace,) = [entry for entry in bundle.namelist() if entry.startswith("raw/")]
         document = json.loads(gzip.decompress(bundle.read(trace)))
-    told = {**backend_facts(facts), "mask_requires_grad": False}
+    told = {
+        **backend_facts(json.dumps(facts["environment"]), json.dumps(facts["settings"])),
+        "mask_requires_grad": False,
+    }
     place = Environment("cpu", torch_version=facts["torch_version"], facts=told)
     found = [(row, judge(row.arguments, place, row.ran)) for row in rows_of(document["traceEvents"])]
     assert sum(row.count for row, _ in found) == count

@@ -1,20 +1,21 @@
 """What `tracekit capture` recorded of torch's switches and versions, under the names that rules about backends read.
 
-Owns the way from a bundle's facts.json to `readings.Environment.facts`. It trusts nothing in it: a value of another
-kind than it must be is left out, so that it is not known.
+Owns the way from a trace's environment_json and settings_json to `readings.Environment.facts`. It trusts nothing in
+them: a value of another kind than it must be is left out, so that it is not known.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 _SWITCHES = ("flash", "efficient", "cudnn", "math", "overrideable")
 
 
-def backend_facts(content: Mapping[str, Any]) -> dict[str, object]:
+def backend_facts(environment_json: str | None, settings_json: str | None) -> dict[str, object]:
     """Return the facts of a recording that decide which backend SDPA takes, those that it holds."""
-    environment, settings = _table(content, "environment"), _table(content, "settings")
+    environment, settings = _read(environment_json), _read(settings_json)
     switches = _table(settings, "sdpa")
     found: dict[str, object] = {f"{name}_enabled": _of(switches.get(name), bool) for name in _SWITCHES}
     found["deterministic"] = _is_deterministic(_table(settings, "deterministic"))
@@ -24,6 +25,19 @@ def backend_facts(content: Mapping[str, Any]) -> dict[str, object]:
     found["arch"] = _before_colon(_of(_table(environment, "gpu").get("gcn_arch"), str))
     found["priority"] = _of(switches.get("priority"), list)
     return {name: value for name, value in found.items() if value is not None}
+
+
+def is_switch(name: str) -> bool:
+    """Return whether a fact of that name is one that a `sdpa_kernel` block changes for the calls inside it."""
+    return name == "priority" or name.removesuffix("_enabled") in _SWITCHES
+
+
+def _read(text: str | None) -> Mapping[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, Mapping) else {}
 
 
 def _table(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
