@@ -408,3 +408,17 @@ def test_a_selection_of_what_the_run_has_not_is_refused(selection: Selection, me
         Store(TWO_RANKS, selection)
     assert str(caught.value) == message
     assert os.linesep not in message
+
+
+def test_a_frame_has_the_columns_of_the_schema_and_the_selected_ranks() -> None:
+    traces = pl.DataFrame({"trace_id": [0, 1], "rank": [0, 1]})
+    kernels = pl.DataFrame({"kernel_id": [0, 1, 2], "trace_id": [0, 1, 1], "step_id": [5, 6, 7]})
+    steps = pl.DataFrame({"step_id": [6], "trace_id": [1], "number": [3]})
+    tables = {"trace": traces.lazy(), "kernel": kernels.lazy(), "step": steps.lazy()}
+    columns = {relation.name: [column.name for column in relation.columns] for relation in schema()}
+    with Store(tables, Selection(steps=frozenset({3}), ranks=frozenset({1}))) as opened:
+        assert opened.frame("trace").collect()["rank"].to_list() == [1]
+        found = opened.frame("kernel").collect()
+        assert (found.columns, found["kernel_id"].to_list()) == (columns["kernel"], [1, 2])
+        assert found["op_id"].null_count() == 2
+        assert opened.frame("op").collect().shape == (0, len(columns["op"]))

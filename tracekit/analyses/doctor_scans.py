@@ -10,7 +10,11 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tracekit.store import Store
 
 Facts = dict[str, Any]
@@ -18,17 +22,6 @@ Facts = dict[str, Any]
 
 _STEPS = """
     select trace_id, number, dur_ns, is_partial from step where number is not null order by trace_id, start_ns, number
-"""
-_WORK = """
-    select
-        trace_id,
-        (op_id is not null or op_name is not null) as has_op, -- or named by a capture
-        launch_id is not null as has_launch,
-        sum(dur_ns)::double as ns,
-        count(*) filter (where dur_ns > $longest_ns) as endless,
-        max(dur_ns) filter (where dur_ns <= $longest_ns) as longest_ns
-    from kernel
-    group by all
 """
 _KERNELS = """
     select
@@ -216,7 +209,8 @@ def rules() -> dict[str, Any]:
 def quick(store: Store) -> dict[int, Facts]:
     """Return by trace what a few short scans tell: its own row, quality and device work."""
     traces = _traces(store)
-    _collect(store, traces, "kernels", _WORK, _bounds("longest_ns"))
+    for row in _work(store).iter_rows(named=True):
+        traces[row["trace_id"]]["kernels"].append(row)
     if any(row["check_name"] == "launch_without_work" for facts in traces.values() for row in facts["quality"]):
         _lost(store, traces)
     return traces
@@ -240,11 +234,36 @@ def thorough(store: Store) -> dict[int, Facts]:
     return traces
 
 
+def _work(store: Store) -> pl.DataFrame:
+    """Return how much device work has an op, or the name of one by a capture, and a launch, by trace."""
+    longest_ns = rules()["scan"]["longest_ns"]
+    dur_ns = pl.col("dur_ns")
+    work = store.frame("kernel").select(
+        "trace_id",
+        dur_ns.cast(pl.Int64),
+        has_op=pl.col("op_id").is_not_null() | pl.col("op_name").is_not_null(),
+        has_launch=pl.col("launch_id").is_not_null(),
+    )
+    sums = work.group_by("trace_id", "has_op", "has_launch").agg(
+        ns=dur_ns.cast(pl.Float64).sum(),
+        endless=(dur_ns > longest_ns).sum(),
+        longest_ns=dur_ns.filter(dur_ns <= longest_ns).max(),
+    )
+    return sums.collect()
+
+
 def _traces(store: Store) -> dict[int, Facts]:
-    rows = store.own("select * from trace order by rank nulls first, trace_id").iter_rows(named=True)
+    rows = _ordered(store.frame("trace"), "rank", "trace_id", nulls_last=False)
     traces: dict[int, Facts] = {row["trace_id"]: row | {"quality": [], "steps": [], "kernels": []} for row in rows}
-    _collect(store, traces, "quality", "select * from quality order by all")
+    quality = store.frame("quality")
+    for row in _ordered(quality, *quality.collect_schema().names(), nulls_last=True):
+        traces[row["trace_id"]]["quality"].append(row)
     return traces
+
+
+def _ordered(frame: pl.LazyFrame, *names: str, nulls_last: bool) -> Iterator[dict[str, Any]]:
+    texts = frame.collect().cast({pl.Categorical: pl.String})  # categories are ordered by when they appear
+    return texts.sort(names, nulls_last=nulls_last).iter_rows(named=True)
 
 
 def _lost(store: Store, traces: dict[int, Facts]) -> None:

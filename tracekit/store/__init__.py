@@ -13,7 +13,7 @@ import duckdb
 
 from tracekit.errors import TracekitError
 from tracekit.store.definitions import Definitions
-from tracekit.store.schema import Column, Relation, comment_statements, schema
+from tracekit.store.schema import Column, Relation, comment_statements, schema, tables
 from tracekit.store.views import PHASES, Selection
 from tracekit.store.wall import SHUT, Limits, connect, fault, get_ready, held, one_select
 
@@ -138,6 +138,26 @@ class Store:
                 raise TracekitError(problem, "cast it, as in x::varchar")
         frame = _rows(self._con, text, values)
         return frame.rename(dict(zip(frame.columns, (column[0] for column in columns), strict=True)))
+
+    def frame(self, table: str) -> pl.LazyFrame:
+        """Return a table of the selected ranks, whatever steps and phases are selected: sooner than SQL answers.
+
+        A column of the schema that is missing is null.
+        """
+        import polars as pl
+
+        names = [column.name for relation in tables() if relation.name == table for column in relation.columns]
+        if table not in self._frames:
+            return pl.LazyFrame(schema=dict.fromkeys(names, pl.Null))
+        rows = self._frames[table].lazy()
+        present = rows.collect_schema()
+        every = rows.select(name if name in present else pl.lit(None).alias(name) for name in names)
+        ranks = self.selection.ranks
+        if not ranks:
+            return every
+        if table == "trace":
+            return every.filter(pl.col("rank").is_in(ranks))
+        return every.join(self.frame("trace").select("trace_id"), on="trace_id", how="semi")
 
     def scalar(self, sql: str, params: Mapping[str, Any] | None = None) -> Any:
         """Return the first column of the first row of a SELECT of our own, or None where there is no row."""
