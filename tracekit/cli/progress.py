@@ -5,6 +5,7 @@ Owns the bar on stderr. It is there only on a terminal, and gone when the work i
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from contextlib import contextmanager
@@ -25,11 +26,12 @@ if TYPE_CHECKING:
 @contextmanager
 def opened(run: str, opening: Opening) -> Iterator[Run]:
     """Open a run as its options say. Raises TracekitError if it is none, or lacks what is selected."""
-    from tracekit.store import Limits, get_ready
+    with _without_collecting():
+        from tracekit.store import Limits, get_ready
 
-    get_ready()
-    from tracekit.loading.settings import Settings
-    from tracekit.run import open as open_run
+        get_ready()
+        from tracekit.loading.settings import Settings
+        from tracekit.run import open as open_run
 
     with (
         shown() as progress,
@@ -46,6 +48,17 @@ def opened(run: str, opening: Opening) -> Iterator[Run]:
         ) as found,
     ):
         yield found
+
+
+@contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Let nobody search for garbage among what is imported, now or later: it stays."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @contextmanager
