@@ -79,31 +79,9 @@
 --
 -- [[notes]]
 -- status = "not_derivable"
--- text = """{0:.1f} % of the time of products has no sizes, and rates leave it out: {1}."""
--- sql = '''
--- with
--- sums as (
--- select coalesce(family, kernel) as family, op_name, reason, flops is null as lacks,
--- sum(work_ns) as work_ns
--- from gemm_call
--- group by all
--- ),
--- placed as (
--- select *, row_number() over (partition by lacks order by work_ns desc, family, op_name) as place
--- from sums
--- )
--- select
--- 100.0 * sum(work_ns) filter (where lacks) / nullif(sum(work_ns), 0) as share,
--- string_agg(
--- family || coalesce(' in ' || op_name, '') || printf(' %.2f ms (', work_ns / 1e6) || reason ||
--- ')',
--- '; ' order by place
--- ) filter (where lacks and place <= 5) ||
--- case when max(place) filter (where lacks) > 5
--- then '; ' || (max(place) filter (where lacks) - 5) || ' more' else '' end
--- from placed
--- having share > 0
--- '''
+-- text = """{0[share]:.1f} % of the time of products has no sizes, and rates leave it out:
+-- {0[kinds]}."""
+-- column = "unsized"
 --
 -- [[notes]]
 -- status = "info"
@@ -122,6 +100,45 @@
 -- text = "{0} rows in all; -p top=0 shows every one."
 -- column = "all_rows"
 -- ///
+with
+    calls as materialized(from roof_call where kind = 'gemm'),
+    sums as (
+        select
+            coalesce(family, kernel) as family,
+            name as op_name,
+            reason,
+            flops is null as is_unsized,
+            sum(work_ns) as work_ns
+        from calls
+        group by all
+    ),
+    placed as (
+        select
+            *,
+            row_number() over (
+                partition by is_unsized order by work_ns desc, family, op_name
+            ) as place
+        from sums
+    ),
+    unsized as (
+        select
+            100.0 * sum(work_ns) filter (where is_unsized) / nullif(sum(work_ns), 0) as share,
+            string_agg(
+                family
+                || coalesce(' in ' || op_name, '')
+                || printf(' %.2f ms (', work_ns / 1e6)
+                || reason
+                || ')',
+                '; '
+                order by place
+            ) filter (where is_unsized and place <= 5) || case
+                when max(place) filter (where is_unsized) > 5
+                then '; ' || (max(place) filter (where is_unsized) - 5) || ' more'
+                else ''
+            end as kinds
+        from placed
+        having share > 0
+    )
 select
     m,
     n,
@@ -147,9 +164,9 @@ select
     suspicion,
     reason,
     kernel,
-    case when $top > 0 and count(*) over () > $top then count(*) over () end as all_rows
-from roof_signature(false)
-where kind = 'gemm'
+    case when $top > 0 and count(*) over () > $top then count(*) over () end as all_rows,
+    (select u from unsized as u) as unsized
+from roof_signature(false, rows_of := 'calls')
 order by
     suspicion is null,
     work_ns desc nulls last,

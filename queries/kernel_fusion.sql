@@ -98,87 +98,80 @@ with recursive
         where dims::varchar <> '[]'
         group by input_dims
     ),
-    ordered as (
+    keyed as (
         select
-            p.*,
-            coalesce(e.elements::varchar, p.grid) as extent,
-            lag(p.is_pointwise) over stream_order as before_is_pointwise,
-            lag(coalesce(e.elements::varchar, p.grid)) over stream_order as before_extent,
-            lag(p.step_id) over stream_order as before_step_id,
-            lag(p.phase) over stream_order as before_phase
+            p.kernel_id,
+            p.trace_id,
+            p.device,
+            p.stream,
+            p.start_ns,
+            case
+                when p.is_pointwise
+                then
+                    coalesce(e.elements::varchar, p.grid)
+                    || ' '
+                    || p.phase
+                    || coalesce(' ' || p.step_id, '')
+            end as key
         from pieces as p
         left join dims_of_op as d on d.op_id = p.op_id and p.is_pointwise
         left join elements as e on e.input_dims = d.input_dims
-        window
-            stream_order as (
-                partition by p.trace_id, p.device, p.stream order by p.start_ns, p.kernel_id
-            )
     ),
-    numbered as (
+    beside as (
         select
             *,
-            sum(
-                case
-                    when
-                        is_pointwise
-                        and before_is_pointwise
-                        and extent = before_extent
-                        and phase = before_phase
-                        and step_id is not distinct from before_step_id
-                    then 0
-                    else 1
-                end
-            ) over (
+            coalesce(key = lag(key) over stream_order, false) as is_joined,
+            coalesce(key = lead(key) over stream_order, false) as is_followed
+        from keyed
+        window stream_order as (partition by trace_id, device, stream order by start_ns, kernel_id)
+    ),
+    linked as materialized(
+        select
+            kernel_id,
+            last_value(case when not is_joined then kernel_id end ignore nulls) over (
                 partition by trace_id, device, stream
                 order by start_ns, kernel_id
                 rows unbounded preceding
-            ) as chain
-        from ordered
+            ) as first_id
+        from beside
+        where is_joined or is_followed
     ),
     chains as (
         select
-            trace_id,
-            device,
-            stream,
-            chain,
+            l.first_id,
             count(*) as kernels,
-            first(kernel_id order by start_ns, kernel_id) as first_id,
-            first(module_id order by start_ns, kernel_id) as module_id,
-            list(coalesce(op_name, family, '?') order by start_ns, kernel_id) as names,
-            first(kernel_id order by dur_ns desc, start_ns, kernel_id) as longest_id
-        from numbered
-        group by trace_id, device, stream, chain
-        having count(*) > 1
+            first(p.module_id order by p.start_ns, p.kernel_id) as module_id,
+            list(coalesce(p.op_name, p.family, '?') order by p.start_ns, p.kernel_id) as names,
+            first(p.kernel_id order by p.dur_ns desc, p.start_ns, p.kernel_id) as longest_id
+        from linked as l
+        join pieces as p on p.kernel_id = l.kernel_id
+        group by l.first_id
     ),
     told as (
         select
             case
                 when list_contains(string_split($by, ','), 'module') then m.class_name
             end as module_class,
-            case when list_contains(string_split($by, ','), 'phase') then n.phase end as phase,
+            case when list_contains(string_split($by, ','), 'phase') then p.phase end as phase,
             case
                 when list_contains(string_split($by, ','), 'ops')
                 then
                     array_to_string(c.names[:8], ' > ')
                     || case when c.kernels > 8 then ' > ... of ' || c.kernels else '' end
             end as ops,
-            n.step_id,
-            n.dur_ns,
-            case when n.kernel_id = c.first_id then c.kernels end as chain_kernels,
-            case when n.kernel_id <> c.longest_id then n.dur_ns else 0 end as stake_ns
-        from numbered as n
-        left join
-            chains as c
-            on c.trace_id = n.trace_id
-            and c.device is not distinct from n.device
-            and c.stream is not distinct from n.stream
-            and c.chain = n.chain
+            p.step_id,
+            p.dur_ns,
+            case when p.kernel_id = c.first_id then c.kernels end as chain_kernels,
+            case when p.kernel_id <> c.longest_id then p.dur_ns else 0 end as stake_ns
+        from pieces as p
+        left join linked as l on l.kernel_id = p.kernel_id
+        left join chains as c on c.first_id = l.first_id
         left join
             module as m
             on m.module_id = case
-                when list_contains(string_split($by, ','), 'ops') and c.chain is not null
+                when list_contains(string_split($by, ','), 'ops') and c.first_id is not null
                 then c.module_id
-                else n.module_id
+                else p.module_id
             end
     ),
     by_step as (

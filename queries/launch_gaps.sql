@@ -42,9 +42,14 @@
 with
     piece as materialized(
         select
-            *,
+            kernel_id,
+            trace_id,
+            device,
+            stream,
+            launch_id,
+            start_ns,
             start_ns + dur_ns as end_ns,
-            kind = 'memcpy' and regexp_matches(name, '(?i)htod|hosttodevice') as is_upload,
+            case when kind = 'memcpy' then name end as copy_name,
             coalesce(
                 family in ('nccl', 'rccl', 'symmetric_memory', 'custom_all_reduce', 'deep_ep'),
                 false
@@ -52,6 +57,13 @@ with
             or kernel_id
             in (select kernel_id from collective where kernel_id is not null) as is_collective
         from kernel_of_any_step
+    ),
+    copy_kind as (
+        select
+            copy_name,
+            regexp_matches(copy_name, '(?i)htod|hosttodevice') as is_upload,
+            regexp_matches(copy_name, '(?i)htod|dtoh|hosttodev|devicetoho') as is_with_host
+        from (select distinct copy_name from piece where copy_name is not null)
     ),
     reached as (
         select
@@ -63,103 +75,55 @@ with
             ) as idle_ns
         from piece
     ),
-    gap as materialized(
-        select trace_id, device, idle_ns as from_ns, start_ns as to_ns, kernel_id
+    -- Only what ends no earlier than all before it can be the last work before a gap, or end one.
+    latest as (
+        select
+            *,
+            lag(launch_id) over device_order as launch_before_id,
+            lag(stream) over device_order as stream_before,
+            lag(copy_name) over device_order as copy_before,
+            lag(is_collective) over device_order as is_after_collective
         from reached
+        where idle_ns is null or end_ns >= idle_ns
+        window device_order as (partition by trace_id, device order by start_ns, end_ns, kernel_id)
+    ),
+    gap as (
+        select
+            trace_id,
+            device,
+            idle_ns as from_ns,
+            start_ns as to_ns,
+            kernel_id,
+            launch_id,
+            launch_before_id,
+            is_collective or is_after_collective as is_beside_collective,
+            copy_name in (select copy_name from copy_kind where is_upload) as is_upload,
+            copy_before in (select copy_name from copy_kind where is_upload) as is_after_upload,
+            copy_before is not null and stream_before is distinct from stream as is_after_other_copy
+        from latest
         where idle_ns is null or start_ns > idle_ns
         union all by name
-        select trace_id, device, max(end_ns) as from_ns, null as to_ns, null as kernel_id
+        select trace_id, device, max(end_ns) as from_ns
         from piece
         group by trace_id, device
     ),
-    last_before as (
+    judged as materialized(
         select
             g.trace_id,
             g.device,
+            g.kernel_id,
             g.from_ns,
-            first(p.kernel_id order by p.start_ns desc, p.kernel_id desc) as kernel_id
-        from gap as g
-        join
-            piece as p
-            on p.trace_id = g.trace_id
-            and p.device is not distinct from g.device
-            and p.end_ns = g.from_ns
-        group by g.trace_id, g.device, g.from_ns
-    ),
-    between_pieces as materialized(
-        select
-            g.*,
-            b.is_upload as is_after_upload,
-            b.kind = 'memcpy' and b.stream is distinct from p.stream as is_after_other_copy,
-            b.is_collective or p.is_collective as is_beside_collective,
-            b.launch_id as launch_before_id,
-            p.is_upload,
-            p.name as kernel,
-            p.op_name as op,
-            l.launch_id,
             l.pid,
             l.tid,
-            l.start_ns as launched_ns
-        from gap as g
-        left join
-            last_before as n
-            on n.trace_id = g.trace_id
-            and n.device is not distinct from g.device
-            and n.from_ns = g.from_ns
-        left join piece as b on b.kernel_id = n.kernel_id
-        left join piece as p on p.kernel_id = g.kernel_id
-        left join launch_of_any_step as l on l.launch_id = p.launch_id
-    ),
-    moment as (
-        select
-            trace_id,
-            pid,
-            tid,
-            start_ns as time_ns,
-            start_ns + dur_ns as copied_ns,
-            null::bigint as synced_ns,
-            null::bigint as gap_id
-        from launch_of_any_step
-        where
-            launch_id in (
-                select launch_id
-                from piece
-                where kind = 'memcpy' and regexp_matches(name, '(?i)htod|dtoh|hosttodev|devicetoho')
-            )
-        union all by name
-        select trace_id, pid, tid, start_ns as time_ns, start_ns + dur_ns as synced_ns
-        from other_event_of_any_step
-        where regexp_matches(name, '^(cu|cuda|hip)\w*Synchronize') and dur_ns is not null
-        union all by name
-        select trace_id, pid, tid, from_ns as time_ns, kernel_id as gap_id
-        from between_pieces
-        where launched_ns > from_ns
-    ),
-    called as (
-        select
-            gap_id, max(copied_ns) over so_far as copied_ns, max(synced_ns) over so_far as synced_ns
-        from moment
-        window so_far as (partition by trace_id, pid, tid order by time_ns)
-    ),
-    judged as materialized(
-        select
-            g.*,
             case
                 when g.kernel_id is null
                 then 'no later work'
-                when g.launched_ns is null or g.launched_ns > g.to_ns
+                when l.launch_id is null or l.start_ns > g.to_ns
                 then 'unknown'
                 when g.launch_id = g.launch_before_id
                 then 'within one launch'
-                when g.from_ns is null or g.launched_ns > g.from_ns
-                then
-                    case
-                        when c.copied_ns >= g.from_ns
-                        then 'waiting for a copy call'
-                        when c.synced_ns >= g.from_ns
-                        then 'waiting for a sync'
-                        else 'waiting for a launch'
-                    end
+                when g.from_ns is null or l.start_ns > g.from_ns
+                then 'waiting for a launch'
                 when g.is_beside_collective
                 then 'waiting for ranks'
                 when g.is_after_upload or g.is_after_other_copy or g.is_upload
@@ -168,28 +132,101 @@ with
             end as cause,
             coalesce(g.from_ns, -9223372036854775807) as open_ns,
             coalesce(g.to_ns, 9223372036854775807) as shut_ns
-        from between_pieces as g
-        left join called as c on c.gap_id = g.kernel_id
+        from gap as g
+        left join launch_of_any_step as l on l.launch_id = g.launch_id
+    ),
+    -- On each thread the calls that wait, and the gaps that began while one may have been running.
+    moment as (
+        select
+            trace_id,
+            pid,
+            tid,
+            start_ns as time_ns,
+            start_ns + dur_ns as copied_ns,
+            null::bigint as synced_ns,
+            null::bigint as device,
+            null::bigint as kernel_id,
+            null::bigint as open_ns,
+            null::bigint as shut_ns
+        from launch_of_any_step
+        where
+            launch_id in (
+                select p.launch_id
+                from piece as p
+                join copy_kind as c using (copy_name)
+                where c.is_with_host
+            )
+        union all by name
+        select trace_id, pid, tid, start_ns as time_ns, start_ns + dur_ns as synced_ns
+        from other_event_of_any_step
+        where
+            name like '%Synchronize%'
+            and regexp_matches(name, '^(cu|cuda|hip)\w*Synchronize')
+            and dur_ns is not null
+        union all by name
+        select trace_id, pid, tid, from_ns as time_ns, device, kernel_id, open_ns, shut_ns
+        from judged
+        where cause = 'waiting for a launch'
+    ),
+    called as (
+        select
+            *,
+            max(copied_ns) over so_far as until_copied_ns,
+            max(synced_ns) over so_far as until_synced_ns
+        from moment
+        window so_far as (partition by trace_id, pid, tid order by time_ns)
+    ),
+    told as (
+        select trace_id, device, kernel_id, cause, open_ns, shut_ns
+        from judged
+        where cause <> 'waiting for a launch'
+        union all by name
+        select
+            trace_id,
+            device,
+            kernel_id,
+            case
+                when until_copied_ns >= time_ns
+                then 'waiting for a copy call'
+                when until_synced_ns >= time_ns
+                then 'waiting for a sync'
+                else 'waiting for a launch'
+            end as cause,
+            open_ns,
+            shut_ns
+        from called
+        where kernel_id is not null
+    ),
+    span as (
+        select
+            trace_id,
+            case when $by_step then number end as step,
+            case when $by_step then start_ns end as step_start_ns,
+            start_ns,
+            start_ns + dur_ns as end_ns,
+            max(start_ns + dur_ns) over (
+                partition by trace_id, step_start_ns
+                order by start_ns, step_id
+                rows between unbounded preceding and 1 preceding
+            ) as before_ns
+        from step
+        where dur_ns > 0
     ),
     inside as (
         select
             j.trace_id,
-            case when $by_step then s.number end as step,
-            case when $by_step then s.start_ns end as step_start_ns,
+            s.step,
+            s.step_start_ns,
             j.device,
             j.cause,
+            j.kernel_id,
             greatest(s.start_ns, j.open_ns) as start_ns,
-            least(s.start_ns + s.dur_ns, j.shut_ns) as end_ns,
-            coalesce(j.kernel_id, -1) as gap_id,
-            j.op,
-            j.kernel
-        from judged as j
+            least(s.end_ns, j.shut_ns) - greatest(s.start_ns, j.open_ns) as idle_ns,
+            -- A gap that reaches over several steps is one gap.
+            coalesce(s.before_ns <= j.open_ns, true) as is_first
+        from told as j
         join
-            step as s
-            on s.trace_id = j.trace_id
-            and j.open_ns < s.start_ns + s.dur_ns
-            and j.shut_ns > s.start_ns
-        where end_ns > start_ns
+            span as s on s.trace_id = j.trace_id and j.open_ns < s.end_ns and j.shut_ns > s.start_ns
     ),
     windows as (
         select
@@ -198,24 +235,40 @@ with
             sum(dur_ns)::bigint as window_ns
         from step
         group by all
+    ),
+    grouped as (
+        select
+            trace_id,
+            step,
+            step_start_ns,
+            device,
+            cause,
+            count(*) filter (where is_first) as gaps,
+            sum(idle_ns)::bigint as idle_ns,
+            max(idle_ns) as longest_ns,
+            first(
+                {'start_ns':start_ns, 'kernel_id':kernel_id} order by inside.idle_ns desc, start_ns
+            ) as longest
+        from inside
+        group by trace_id, step, step_start_ns, device, cause
     )
 select
     t.rank,
-    i.step,
-    i.device,
-    i.cause,
-    i.cause in ('waiting for ranks', 'waiting for a copy', 'launch latency') as is_inferred,
-    count(distinct i.gap_id) as gaps,
-    sum(i.end_ns - i.start_ns)::bigint as idle_ns,
-    sum(i.end_ns - i.start_ns) / any_value(w.window_ns) as share_frac,
-    max(i.end_ns - i.start_ns) as longest_ns,
-    first(i.start_ns order by i.end_ns - i.start_ns desc, i.start_ns) as longest_start_ns,
-    first(i.op order by i.end_ns - i.start_ns desc, i.start_ns) as longest_op,
-    first(i.kernel order by i.end_ns - i.start_ns desc, i.start_ns) as longest_kernel
-from inside as i
-join trace as t on t.trace_id = i.trace_id
+    g.step,
+    g.device,
+    g.cause,
+    g.cause in ('waiting for ranks', 'waiting for a copy', 'launch latency') as is_inferred,
+    g.gaps,
+    g.idle_ns,
+    g.idle_ns / w.window_ns as share_frac,
+    g.longest_ns,
+    g.longest.start_ns as longest_start_ns,
+    k.op_name as longest_op,
+    k.name as longest_kernel
+from kernel_of_any_step as k
+right join grouped as g on g.longest.kernel_id = k.kernel_id
+join trace as t on t.trace_id = g.trace_id
 join
-    windows as w on w.trace_id = i.trace_id and w.step_start_ns is not distinct from i.step_start_ns
-group by t.rank, i.trace_id, i.step, i.step_start_ns, i.device, i.cause
+    windows as w on w.trace_id = g.trace_id and w.step_start_ns is not distinct from g.step_start_ns
 order by
-    t.rank nulls first, i.trace_id, i.step_start_ns, i.device nulls first, idle_ns desc, i.cause
+    t.rank nulls first, g.trace_id, g.step_start_ns, g.device nulls first, g.idle_ns desc, g.cause

@@ -447,22 +447,35 @@ comment on column work.call_id is 'Attention call it belongs to, as kernel has i
 
 create view gemm_call as
 with
-    inner_op as materialized(
+    product_op as materialized(
         select o.op_id, o.parent_id, o.input_dims, o.input_types
         from op as o
         where o.name in (select op_name from product)
     ),
     outer_op as (
-        select parent_id as op_id from inner_op
+        select parent_id as op_id from product_op
         union
-        select o.parent_id from inner_op as i join op as o on o.op_id = i.parent_id
+        select o.parent_id from product_op as i join op as o on o.op_id = i.parent_id
+    ),
+    inner_op as (
+        select op_id, input_dims, input_types
+        from product_op
+        where op_id not in (select op_id from outer_op where op_id is not null)
+    ),
+    counted as (
+        select
+            trace_id, kernel_id as work_id, name, dur_ns, op_id, op_name, step_id, phase, family, compute_dtype
+        from kernel
+        union all by name
+        select trace_id, op_id as work_id, name, self_ns as dur_ns, op_id, name as op_name, step_id, phase
+        from cpu_op
+        where kind <> 'annotation'
     ),
     pieces as (
-        select w.*, k.compute_dtype, i.op_id is not null as is_op, i.input_dims, i.input_types
-        from work as w
-        left join kernel as k on w.source = 'device' and k.kernel_id = w.work_id
-        left join inner_op as i on i.op_id = w.op_id and w.op_id not in (select op_id from outer_op where op_id is not null)
-        where i.op_id is not null or regexp_matches(w.family, 'gemm|gemv')
+        select c.*, i.op_id is not null as is_op, i.input_dims, i.input_types
+        from counted as c
+        left join inner_op as i on i.op_id = c.op_id
+        where i.op_id is not null or c.family like '%gemm%' or c.family like '%gemv%'
     ),
     calls as (
         select
@@ -559,42 +572,38 @@ with
             ) as free_ns
         from kernel_of_any_step
     ),
-    starved as (
+    starved as materialized(
         select b.kernel_id, b.start_ns - b.free_ns as idle_ns
         from busy as b
         join launch_of_any_step as l on l.launch_id = b.launch_id
         where l.start_ns >= b.free_ns and b.start_ns > b.free_ns
     ),
-    launched as materialized(
-        select
-            k.kernel_id,
-            k.op_id,
-            k.call_id,
-            k.name,
-            k.dur_ns,
-            k.compute_dtype,
-            s.idle_ns,
-            list_product(try_cast(k.grid as bigint[])) as blocks
+    gemms as materialized(from gemm_call),
+    of_op as (
+        select k.op_id, sum(s.idle_ns)::bigint as idle_ns, max(list_product(try_cast(k.grid as bigint[]))) as blocks
         from kernel as k
         left join starved as s on s.kernel_id = k.kernel_id
+        where k.op_id in (select op_id from gemms)
+        group by k.op_id
     ),
-    of_op as (
-        select op_id, sum(idle_ns)::bigint as idle_ns, max(blocks) as blocks
-        from launched
-        where op_id is not null
-        group by op_id
+    of_work as (
+        select k.kernel_id, s.idle_ns, list_product(try_cast(k.grid as bigint[])) as blocks
+        from kernel as k
+        left join starved as s on s.kernel_id = k.kernel_id
+        where k.kernel_id in (select work_id from gemms)
     ),
     of_call as (
         select
-            call_id,
-            sum(idle_ns)::bigint as idle_ns,
-            max(blocks) as blocks,
-            first(name order by dur_ns desc, name) as kernel,
-            first(compute_dtype order by dur_ns desc, compute_dtype)
-            filter (where compute_dtype is not null) as compute_dtype
-        from launched
-        where call_id is not null
-        group by call_id
+            k.call_id,
+            sum(s.idle_ns)::bigint as idle_ns,
+            max(list_product(try_cast(k.grid as bigint[]))) as blocks,
+            first(k.name order by k.dur_ns desc, k.name) as kernel,
+            first(k.compute_dtype order by k.dur_ns desc, k.compute_dtype)
+            filter (where k.compute_dtype is not null) as compute_dtype
+        from kernel as k
+        left join starved as s on s.kernel_id = k.kernel_id
+        where k.call_id is not null
+        group by k.call_id
     ),
     calls as (
         select
@@ -611,6 +620,7 @@ with
             g.dtype,
             g.dtype_source,
             g.kernel,
+            g.family,
             g.pieces,
             g.work_ns,
             g.flops,
@@ -618,12 +628,12 @@ with
             g.bytes,
             g.bytes_status,
             case when g.flops is not null then '2 B M N K' end as flop_count,
-            coalesce(o.idle_ns, l.idle_ns) as idle_ns,
-            coalesce(o.blocks, l.blocks) as blocks,
+            coalesce(o.idle_ns, w.idle_ns) as idle_ns,
+            coalesce(o.blocks, w.blocks) as blocks,
             g.reason
-        from gemm_call as g
+        from gemms as g
         left join of_op as o on o.op_id = g.op_id
-        left join launched as l on l.kernel_id = g.work_id
+        left join of_work as w on w.kernel_id = g.work_id
         union all by name
         select
             'attention' as kind,
@@ -689,6 +699,7 @@ select
     dtype,
     dtype_source,
     kernel,
+    family,
     pieces,
     work_ns,
     idle_ns,
@@ -756,6 +767,7 @@ comment on column roof_call.batch is 'Of a product.';
 comment on column roof_call.dtype is 'Number format in which it multiplies.';
 comment on column roof_call.dtype_source is 'What tells it: kernel (the name of its longest product) or inputs (then fp32 may run as tf32).';
 comment on column roof_call.kernel is 'Kernel of most of its time.';
+comment on column roof_call.family is 'Family of that kernel, of a product; null for attention.';
 comment on column roof_call.pieces is 'Pieces of work.';
 comment on column roof_call.work_ns is 'Summed duration of its device work; host time where there is no device.';
 comment on column roof_call.idle_ns is 'Time that the device stood idle before its kernels because they were not launched yet; null where it did not.';
@@ -772,7 +784,7 @@ comment on column roof_call.bound is 'What limits it: launch (the device waited 
 comment on column roof_call.suspicion is 'What can''t be: more than a peak; null where there is no such thing.';
 comment on column roof_call.reason is 'Why there are no rates or no peaks; null where there are.';
 
-create macro roof_signature(by_op) as table
+create macro roof_signature(by_op, rows_of := 'roof_call') as table
 with
     keyed as (
         select
@@ -797,16 +809,47 @@ with
             bound,
             suspicion,
             reason
-        from roof_call
+        from query_table(rows_of)
     ),
-    calls as (
+    alike as (
+        select
+            kind,
+            name,
+            phase,
+            sizes,
+            m,
+            n,
+            k,
+            batch,
+            flop_count,
+            dtype,
+            peak_flops_per_s,
+            peak_bytes_per_s,
+            bound,
+            suspicion,
+            reason,
+            count(*) as calls,
+            count(work_ns) as timed,
+            count(flops) as counted,
+            count(bytes) as sized,
+            sum(work_ns) as work_ns,
+            max(work_ns) as longest_ns,
+            sum(flops) as flops,
+            max(flops_status) as flops_status,
+            sum(bytes) as bytes,
+            max(bytes_status) as bytes_status,
+            first(kernel order by work_ns desc, kernel) as kernel
+        from keyed
+        group by all
+    ),
+    bounded as (
         select
             *,
             case
                 when bound is not null
                 then sum(work_ns) over (partition by kind, name, phase, sizes, flop_count, dtype, bound)
             end as bound_ns
-        from keyed
+        from alike
     ),
     signatures as (
         select
@@ -822,20 +865,20 @@ with
             dtype,
             peak_flops_per_s,
             peak_bytes_per_s,
-            count(*) as calls,
+            sum(calls)::bigint as calls,
             sum(work_ns)::bigint as work_ns,
-            avg(work_ns) as mean_ns,
-            round(avg(flops))::bigint as call_flops,
+            sum(work_ns) / nullif(sum(timed), 0) as mean_ns,
+            round(sum(flops) / nullif(sum(counted), 0))::bigint as call_flops,
             max(flops_status) as flops_status,
-            round(avg(bytes))::bigint as call_bytes,
+            round(sum(bytes) / nullif(sum(sized), 0))::bigint as call_bytes,
             max(bytes_status) as bytes_status,
             sum(flops) as flops,
             sum(bytes) as bytes,
             first(bound order by bound_ns desc nulls last, bound) as bound,
-            string_agg(distinct suspicion, '; ' order by suspicion) as suspicion,
-            string_agg(distinct reason, '; ' order by reason) as reason,
-            first(kernel order by work_ns desc, kernel) as kernel
-        from calls
+            nullif(array_to_string(list_sort(list_distinct(list(suspicion))), '; '), '') as suspicion,
+            nullif(array_to_string(list_sort(list_distinct(list(reason))), '; '), '') as reason,
+            first(kernel order by longest_ns desc, kernel) as kernel
+        from bounded
         group by all
     ),
     held as (
@@ -844,7 +887,8 @@ with
             1e9 * flops / peak_flops_per_s as compute_ns,
             1e9 * bytes / peak_bytes_per_s as memory_ns
         from signatures
-    )
+    ),
+    whole as materialized(select nullif(sum(dur_ns), 0) as ns from work)
 select
     kind,
     name,
@@ -858,7 +902,7 @@ select
     dtype,
     calls,
     work_ns,
-    work_ns / nullif((select sum(dur_ns) from work), 0) as share_frac,
+    work_ns / (select ns from whole) as share_frac,
     mean_ns,
     call_flops,
     flops_status,
@@ -882,4 +926,4 @@ select
 from held
 ;
 
-comment on macro table roof_signature is 'roof_call by signature: calls of the same sizes, format and peaks a row, by their op and phase too if by_op, with their rates. Columns as in roof_call, and those that gemm_calls explains.';
+comment on macro table roof_signature is 'roof_call by signature: calls of the same sizes, format and peaks a row, by their op and phase too if by_op, with their rates; rows_of names the view or CTE that holds the rows of roof_call. Columns as in roof_call, and those that gemm_calls explains.';
