@@ -21,24 +21,14 @@
 --
 -- [[notes]]
 -- status = "exact"
--- text = """Attention takes {0:.1f} % of the time of all work: {1:.3f} ms, as far as its roles are
--- known."""
--- sql = '''
--- select
--- 100.0 * sum(dur_ns) filter (where role like 'attention.%') / nullif(sum(dur_ns), 0),
--- sum(dur_ns) filter (where role like 'attention.%') / 1e6
--- from work
--- '''
+-- text = """Attention takes {0[share]:.1f} % of the time of all work: {0[ms]:.3f} ms, as far as
+-- its roles are known."""
+-- column = "of_work"
 --
 -- [[notes]]
 -- status = "estimated"
 -- text = "{0:.1f} % of the attention time has its role by inference only (role_confidence)."
--- sql = '''
--- select 100.0 * sum(dur_ns) filter (where role_confidence = 'inferred') / sum(dur_ns) as share
--- from work
--- where role like 'attention.%'
--- having share > 0
--- '''
+-- column = "inferred"
 --
 -- [[notes]]
 -- status = "estimated"
@@ -68,20 +58,7 @@
 -- [[notes]]
 -- status = "info"
 -- text = "{0:.1f} % of attention's time ran in no attention module that was recorded: no layer."
--- sql = '''
--- with recursive
--- inside as (
--- select module_id from module where kind = 'attention'
--- union
--- select m.module_id from module as m join inside as i on m.parent_id = i.module_id
--- )
--- select
--- 100.0 * sum(dur_ns) filter (where module_id is null or module_id not in (from inside))
--- / sum(dur_ns) as share
--- from work
--- where role like 'attention.%'
--- having share >= 0.05 and exists (from inside)
--- '''
+-- column = "outside"
 -- ///
 with recursive
     nested as (
@@ -106,12 +83,19 @@ with recursive
         from nested
         where attention_id is not null
     ),
+    module_call as materialized(
+        select trace_id, module_id, parent_id, pid, tid, start_ns, start_ns + dur_ns as end_ns
+        from frame
+        where name like 'nn.Module: %'
+    ),
+    caller as (
+        select frame_id, module_id from frame where frame_id in (select parent_id from module_call)
+    ),
     callers as (
-        select f.module_id
-        from frame as f
-        join frame as p on p.frame_id = f.parent_id
-        where f.name like 'nn.Module: %'
-        group by f.module_id
+        select c.module_id
+        from module_call as c
+        join caller as p on p.frame_id = c.parent_id
+        group by c.module_id
         having count(distinct p.module_id) > 1
     ),
     shared as (
@@ -123,13 +107,19 @@ with recursive
         join shared as s on m.parent_id = s.module_id
     ),
     entered as (
-        select f.trace_id, f.pid, f.tid, f.start_ns, f.start_ns + f.dur_ns as end_ns, l.*
-        from frame as f
-        join layers as l on l.module_id = f.module_id and l.attention_id = f.module_id
-        where f.name like 'nn.Module: %'
+        select c.trace_id, c.pid, c.tid, c.start_ns, c.end_ns, l.*
+        from module_call as c
+        join layers as l on l.module_id = c.module_id and l.attention_id = c.module_id
     ),
     asked as (
-        select w.*, s.module_id is not null as is_shared
+        select
+            w.op_id,
+            w.module_id,
+            w.phase,
+            w.role,
+            w.role_confidence,
+            w.dur_ns,
+            s.module_id is not null as is_shared
         from work as w
         left join shared as s on s.module_id = w.module_id
         where w.role like 'attention.%'
@@ -156,19 +146,31 @@ with recursive
             and e.start_ns <= o.start_ns
         where o.start_ns < e.end_ns
     ),
-    pieces as (
+    pieces as materialized(
         select
             case when a.is_shared then p.layer else l.layer end as layer,
             case when a.is_shared then p.attention_id else l.attention_id end as attention_id,
             a.phase,
             a.role,
             a.role_confidence,
-            a.dur_ns
+            a.dur_ns,
+            l.module_id is null as is_outside
         from asked as a
         left join layers as l on l.module_id = a.module_id
         left join placed as p on p.op_id = a.op_id
     ),
-    whole as (select sum(dur_ns) as dur_ns from work)
+    whole as materialized(select sum(dur_ns) as dur_ns from work),
+    said as (
+        select
+            sum(p.dur_ns) / 1e6 as ms,
+            100.0 * sum(p.dur_ns) / nullif(any_value(w.dur_ns), 0) as share,
+            100.0
+            * sum(p.dur_ns) filter (where p.role_confidence = 'inferred')
+            / sum(p.dur_ns) as inferred,
+            100.0 * sum(p.dur_ns) filter (where p.is_outside) / sum(p.dur_ns) as outside
+        from pieces as p
+        cross join whole as w
+    )
 select
     case when $by_layer then layer end as layer,
     phase,
@@ -183,7 +185,10 @@ select
     coalesce(sum(dur_ns) filter (where role_confidence = 'likely'), 0)
     / nullif(sum(dur_ns), 0) as likely_frac,
     coalesce(sum(dur_ns) filter (where role_confidence = 'inferred'), 0)
-    / nullif(sum(dur_ns), 0) as inferred_frac
+    / nullif(sum(dur_ns), 0) as inferred_frac,
+    (select {'share':share, 'ms':ms} from said where share is not null) as of_work,
+    (select inferred from said where inferred > 0) as inferred,
+    (select outside from said where outside >= 0.05 and exists (from layers)) as outside
 from pieces
 group by 1, 2, 3
 order by layer nulls last, total_ns desc, phase, role

@@ -41,14 +41,9 @@
 --
 -- [[notes]]
 -- status = "exact"
--- text = "Recomputation is counted by itself: {0:.3f} ms, {1:.1f} % of the forward time."
--- sql = '''
--- select
--- sum(dur_ns) filter (where phase = 'recompute') / 1e6,
--- 100.0 * sum(dur_ns) filter (where phase = 'recompute')
--- / nullif(sum(dur_ns) filter (where phase = 'forward'), 0)
--- from work
--- '''
+-- text = """Recomputation is counted by itself: {0[ms]:.3f} ms, {0[percent]:.1f} % of the forward
+-- time."""
+-- column = "recomputed"
 --
 -- [[notes]]
 -- status = "exact"
@@ -107,6 +102,13 @@ with
             count(*) filter (where phase = 'recompute') as recompute_kernels
         from picked
         group by module_class, role
+    ),
+    recomputed as (
+        select
+            sum(recompute_ns) / 1e6 as ms,
+            100.0 * sum(recompute_ns) / nullif(sum(forward_ns), 0) as percent
+        from sums
+        having sum(recompute_kernels) > 0 and percent is not null
     )
 select
     module_class,
@@ -120,7 +122,8 @@ select
     forward_kernels,
     backward_kernels,
     recompute_kernels,
-    case when $top > 0 and count(*) over () > $top then count(*) over () end as all_rows
+    case when $top > 0 and count(*) over () > $top then count(*) over () end as all_rows,
+    (select r from recomputed as r) as recomputed
 from sums
 order by total_ns desc, module_class nulls last, role nulls last
 limit case when $top > 0 then $top else 9223372036854775807 end

@@ -25,30 +25,8 @@
 --
 -- [[notes]]
 -- status = "exact"
--- text = "Copies take {0:.1f} % of the time of attention: {1:.3f} ms."
--- sql = '''
--- select
--- 100.0 * sum(dur_ns) filter (where is_copy) / nullif(sum(dur_ns), 0),
--- sum(dur_ns) filter (where is_copy) / 1e6 as ms
--- from (
--- select
--- dur_ns,
--- kind = 'memcpy'
--- or coalesce(family, '') in (
--- 'aten_copy', 'aten_cat', 'inductor_copy', 'inductor_cat', 'multi_tensor_copy', 'memcpy'
--- )
--- or role = 'attention.layout'
--- or (
--- source = 'cpu'
--- and op_name in (
--- 'aten::copy_', 'aten::clone', 'aten::contiguous', 'aten::cat', 'aten::_to_copy', 'aten::repeat'
--- )
--- ) as is_copy
--- from work
--- where role like 'attention.%'
--- )
--- having ms is not null
--- '''
+-- text = "Copies take {0[share]:.1f} % of the time of attention: {0[ms]:.3f} ms."
+-- column = "of_attention"
 --
 -- [[notes]]
 -- status = "not_derivable"
@@ -87,28 +65,32 @@ with
             ('c10::Float8_e5m2', 1),
             ('c10::Float8_e5m2fnuz', 1)
     ),
-    movers(name) as (
-        values
-            ('aten::copy_'),
-            ('aten::clone'),
-            ('aten::contiguous'),
-            ('aten::reshape'),
-            ('aten::flatten'),
-            ('aten::_to_copy'),
-            ('aten::to'),
-            ('aten::type_as'),
-            ('aten::repeat'),
-            ('aten::repeat_interleave'),
-            ('aten::tile'),
-            ('aten::cat'),
-            ('aten::stack'),
-            ('aten::concat'),
-            ('aten::pad'),
-            ('aten::constant_pad_nd'),
-            ('aten::narrow_copy'),
-            ('aten::_copy_from')
+    movers as (
+        select
+            unnest(
+                [
+                    'aten::copy_',
+                    'aten::clone',
+                    'aten::contiguous',
+                    'aten::reshape',
+                    'aten::flatten',
+                    'aten::_to_copy',
+                    'aten::to',
+                    'aten::type_as',
+                    'aten::repeat',
+                    'aten::repeat_interleave',
+                    'aten::tile',
+                    'aten::cat',
+                    'aten::stack',
+                    'aten::concat',
+                    'aten::pad',
+                    'aten::constant_pad_nd',
+                    'aten::narrow_copy',
+                    'aten::_copy_from'
+                ]
+            ) as name
     ),
-    moves as (
+    moves as materialized(
         select
             w.work_id,
             w.trace_id,
@@ -119,8 +101,8 @@ with
             w.family,
             w.op_id,
             w.op_name,
-            w.start_ns,
-            w.dur_ns
+            w.dur_ns,
+            row_number() over (partition by w.op_id, w.kind order by w.start_ns, w.work_id) as nth
         from work as w
         where
             (not $attention or w.role like 'attention.%')
@@ -148,33 +130,24 @@ with
                 )
             )
     ),
+    mover_op as materialized(select op_id, parent_id, name from op where name in (from movers)),
+    moving_op as (
+        select op_id, parent_id, input_dims, input_types, input_strides
+        from op
+        where op_id in (select op_id from moves)
+    ),
     asked as (
         select
             m.*,
             o.input_dims,
             o.input_types,
             o.input_strides,
-            list_filter(
-                [
-                    m.op_name,
-                    case when p.name in (from movers) then p.name end,
-                    case when p.name in (from movers) and g.name in (from movers) then g.name end,
-                    case
-                        when
-                            p.name in (from movers)
-                            and g.name in (from movers)
-                            and e.name in (from movers)
-                        then e.name
-                    end
-                ],
-                lambda name:name is not null
-            ) as chain,
-            row_number() over (partition by m.op_id, m.kind order by m.start_ns, m.work_id) as nth
+            list_filter([m.op_name, p.name, g.name, e.name], lambda name:name is not null) as chain
         from moves as m
-        left join op as o on o.op_id = m.op_id
-        left join op as p on p.op_id = o.parent_id
-        left join op as g on g.op_id = p.parent_id
-        left join op as e on e.op_id = g.parent_id
+        left join moving_op as o on o.op_id = m.op_id
+        left join mover_op as p on p.op_id = o.parent_id
+        left join mover_op as g on g.op_id = p.parent_id
+        left join mover_op as e on e.op_id = g.parent_id
     ),
     shapes as (
         select
@@ -264,9 +237,18 @@ with
         from told as t
         left join kernel as k on t.source = 'device' and k.kernel_id = t.work_id
     ),
-    whole as (
+    whole as materialized(
         select sum(dur_ns) as ns, sum(dur_ns) filter (where role like 'attention.%') as attention_ns
         from work
+    ),
+    copied as (
+        select
+            sum(dur_ns) / 1e6 as ms,
+            100.0 * sum(dur_ns) / nullif(any_value(w.attention_ns), 0) as share
+        from moves
+        cross join whole as w
+        where role like 'attention.%'
+        having ms is not null
     )
 select
     role,
@@ -281,7 +263,8 @@ select
     sum(dur_ns) / nullif((select ns from whole), 0) as share_frac,
     sum(bytes)::bigint as moved_bytes,
     1e9 * sum(bytes) / nullif(sum(dur_ns), 0) as moved_bytes_per_s,
-    bytes_status
+    bytes_status,
+    (select c from copied as c) as of_attention
 from rows_of_work
 group by role, movement, op, family, bytes_status
 order by total_ns desc, role, movement, op nulls last, family nulls last, bytes_status

@@ -36,7 +36,7 @@
 -- t.device,
 -- t.allocated_bytes,
 -- t.time_ns / 1e6,
--- coalesce((select any_value(o.name) from op as o join made as m on m.op_id = o.op_id), 'no op')
+-- coalesce((select any_value(name) from op where op_id in (select op_id from made)), 'no op')
 -- from top_sample as t
 -- '''
 --
@@ -44,21 +44,7 @@
 -- status = "exact"
 -- text = """{0:.1f} % of the peak was allocated before the recording, or outside the selection: who
 -- allocated it is not in the trace."""
--- sql = '''
--- with
--- top_sample as (
--- select * from memory_sample
--- where allocated_bytes is not null and ($device = '' or device = $device)
--- order by allocated_bytes desc, sample_id
--- limit 1
--- )
--- select 100.0 * (1 - coalesce(sum(a.bytes), 0) / nullif(any_value(t.allocated_bytes), 0)) as share
--- from top_sample as t
--- left join allocation as a
--- on a.trace_id = t.trace_id and a.device = t.device and a.start_sample_id <= t.sample_id
--- and coalesce(a.end_sample_id, t.sample_id + 1) > t.sample_id
--- having share > 0.05
--- '''
+-- column = "before_percent"
 -- ///
 with
     top_sample as (
@@ -68,7 +54,7 @@ with
         order by allocated_bytes desc, sample_id
         limit 1
     ),
-    live as (
+    live as materialized(
         select a.*
         from allocation as a
         join
@@ -78,6 +64,7 @@ with
             and a.start_sample_id <= t.sample_id
             and coalesce(a.end_sample_id, t.sample_id + 1) > t.sample_id
     ),
+    making_op as (select op_id, name from op where op_id in (select op_id from live)),
     grouped as (
         select
             'in the recording' as made,
@@ -88,8 +75,8 @@ with
             count(*) as allocations,
             sum(l.bytes)::bigint as live_bytes,
             max(l.bytes) as largest_bytes
-        from op as o
-        right join live as l on l.op_id = o.op_id
+        from live as l
+        left join making_op as o on o.op_id = l.op_id
         left join module as m on m.module_id = l.module_id
         group by all
     ),
@@ -102,6 +89,13 @@ with
             t.allocated_bytes - coalesce((select sum(bytes) from live), 0)::bigint as live_bytes
         from top_sample as t
         where live_bytes <> 0
+    ),
+    earlier as (
+        select
+            100.0 * (
+                1 - coalesce((select sum(bytes) from live), 0) / nullif(allocated_bytes, 0)
+            ) as percent
+        from top_sample
     )
 select
     c.made,
@@ -113,7 +107,8 @@ select
     c.live_bytes / nullif(t.allocated_bytes, 0) as share_frac,
     c.largest_bytes,
     c.phase,
-    t.device
+    t.device,
+    (select percent from earlier where percent > 0.05) as before_percent
 from complete as c
 cross join top_sample as t
 order by c.live_bytes desc, c.role, c.module_class, c.op, c.phase, c.made

@@ -33,11 +33,16 @@
 -- in the first of those."""
 -- sql = '''
 -- with
+-- module_call as materialized (
+-- select module_id, parent_id from frame where name like 'nn.Module: %'
+-- ),
+-- caller as (
+-- select frame_id, module_id from frame where frame_id in (select parent_id from module_call)
+-- ),
 -- shared as (
--- select f.module_id
--- from frame as f join frame as p on p.frame_id = f.parent_id
--- where f.name like 'nn.Module: %'
--- group by f.module_id
+-- select c.module_id
+-- from module_call as c join caller as p on p.frame_id = c.parent_id
+-- group by c.module_id
 -- having count(distinct p.module_id) > 1
 -- )
 -- select

@@ -54,7 +54,8 @@ with
         from grouped
         order by total_ns desc, role, role_confidence, role_reason
         limit case when $top > 0 then $top else 9223372036854775807 end
-    )
+    ),
+    longest_op as (select op_id, input_dims from op where op_id in (select longest.op_id from kept))
 select
     k.role,
     k.role_confidence as confidence,
@@ -66,6 +67,6 @@ select
     o.input_dims as shapes,
     k.longest.module_path as module_path,
     k.longest.kernel as kernel
-from op as o
-right join kept as k on o.op_id = k.longest.op_id
+from kept as k
+left join longest_op as o on o.op_id = k.longest.op_id
 order by k.total_ns desc, k.role, k.role_confidence, k.role_reason

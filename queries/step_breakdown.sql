@@ -20,24 +20,7 @@
 -- [[notes]]
 -- status = "exact"
 -- text = "{0:.3f} ms of device work ran outside the steps shown."
--- sql = '''
--- with
--- inside as (
--- select
--- sum(
--- least(k.start_ns + k.dur_ns, s.start_ns + s.dur_ns)
--- - greatest(k.start_ns, s.start_ns)
--- ) as ns
--- from kernel_of_any_step as k
--- join
--- step as s
--- on s.trace_id = k.trace_id
--- and k.start_ns < s.start_ns + s.dur_ns
--- and k.start_ns + k.dur_ns > s.start_ns
--- ),
--- whole as (select sum(dur_ns) as ns from kernel_of_any_step)
--- select (whole.ns - coalesce(inside.ns, 0)) / 1e6 as ms from whole, inside where ms > 0
--- '''
+-- column = "outside_ms"
 --
 -- [[notes]]
 -- status = "warning"
@@ -59,7 +42,7 @@
 -- sql = "select 1 from step where number is null limit 1"
 -- ///
 with
-    interval as (
+    interval as materialized(
         select trace_id, device, start_ns, start_ns + dur_ns as end_ns, role, null as self_ns
         from kernel_of_any_step
         union all by name
@@ -72,7 +55,7 @@ with
             case when o.kind = 'annotation' then 0 else o.self_ns end as self_ns
         from cpu_op as o
     ),
-    clipped as (
+    clipped as materialized(
         select
             s.step_id,
             i.device,
@@ -115,7 +98,15 @@ with
         group by step_id, device, role
         having role_ns > 0
     ),
-    devices as (select distinct trace_id, device from interval)
+    devices as (select distinct trace_id, device from interval),
+    outside as (
+        select
+            (
+                (select sum(dur_ns) from kernel_of_any_step)
+                - coalesce((select sum(end_ns - start_ns) from clipped), 0)
+            )
+            / 1e6 as ms
+    )
 select
     t.rank,
     s.number as step,
@@ -127,7 +118,8 @@ select
     idle_ns / nullif(window_ns, 0) as idle_frac,
     r.role,
     r.role_ns,
-    r.role_ns / nullif(sum(r.role_ns) over (partition by s.step_id, d.device), 0) as role_frac
+    r.role_ns / nullif(sum(r.role_ns) over (partition by s.step_id, d.device), 0) as role_frac,
+    (select ms from outside where ms > 0) as outside_ms
 from step as s
 join trace as t on t.trace_id = s.trace_id
 join devices as d on d.trace_id = s.trace_id

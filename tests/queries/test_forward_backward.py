@@ -74,6 +74,12 @@ LlamaRMSNorm,10000,0,0,-,-,0
     assert "Recomputation is counted by itself: 0.015 ms, 50.0 % of the forward time." in notes(table)
 
 
+def test_recomputation_alone_is_held_against_no_forward_time() -> None:
+    table = ask("forward_backward", *trained(), *recomputed(), selection=only(phases=["recompute"]))
+    assert table.frame["recompute_ns"].to_list() == [15000]
+    assert "Recomputation" not in notes(table)
+
+
 def test_by_role_it_needs_no_modules() -> None:
     events = [event for event in trained() if event["cat"] != "python_function"]
     table = ask("forward_backward", *events, by="role")
