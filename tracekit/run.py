@@ -56,11 +56,11 @@ class Run:
         self._limits = limits
         self._tables_of = tables_of
         self._tables = tables
-        tables = Tables({name: partial(tables.__getitem__, name) for name in tables}, lookups(tables, spec))
-        self._store = Store(tables, selection, limits)
+        makers = {name: partial(tables.__getitem__, name) for name in tables}
+        self._store = Store(Tables(makers, lookups(tables, spec, selection.phases)), selection, limits)
         self._whole = self._store
         if selection.steps or selection.phases:
-            self._whole = Store(tables, Selection(ranks=selection.ranks), limits)
+            self._whole = Store(Tables(makers, lookups(tables, spec)), Selection(ranks=selection.ranks), limits)
 
     def __enter__(self) -> Self:
         return self

@@ -331,11 +331,9 @@ comment on column residency.block_frac is 'Share of a multiprocessor''s threads 
 comment on column residency.status is 'estimated (clusters and carve-out are not in a trace) or not_derivable.';
 comment on column residency.reason is 'Why it is not derivable.';
 
-create table product (op_name varchar, input_dims varchar, input_types varchar, batch bigint, m bigint, n bigint, k bigint, dtype varchar, flops bigint, flops_status varchar, bytes bigint, bytes_status varchar, reason varchar);
-comment on table product is 'Matrix products (m, k) x (k, n), batch times, by the inputs of the ops that compute them; made when a run is opened.';
-comment on column product.op_name is 'Name of the op, as op.name.';
-comment on column product.input_dims is 'Shapes of its inputs, as op.input_dims.';
-comment on column product.input_types is 'Types of its inputs, as op.input_types.';
+create table product (op_id bigint, batch bigint, m bigint, n bigint, k bigint, dtype varchar, flops bigint, flops_status varchar, bytes bigint, bytes_status varchar, reason varchar);
+comment on table product is 'Matrix products (m, k) x (k, n), batch times, by the innermost ops that compute them; made when a question asks.';
+comment on column product.op_id is 'The op.';
 comment on column product.batch is 'Products in one call.';
 comment on column product.m is 'Rows of the first factor; of a linear layer the tokens.';
 comment on column product.n is 'Columns of the second factor; of a linear layer its outputs.';
@@ -346,6 +344,14 @@ comment on column product.flops_status is 'exact, estimated (an op that is not A
 comment on column product.bytes is 'Bytes one call must move: factors, result and what is added, each once.';
 comment on column product.bytes_status is 'exact, estimated (type of the result, or a matrix to be added) or not_derivable.';
 comment on column product.reason is 'Why sizes are not derivable, or an estimate.';
+
+create table device_wait (kernel_id bigint, free_ns bigint, before_id bigint, idle_ns bigint, launched_ns bigint);
+comment on table device_wait is 'Since when a device had nothing to do before each kernel; with --phase, work of other phases is nothing. Made when a question asks.';
+comment on column device_wait.kernel_id is 'The kernel.';
+comment on column device_wait.free_ns is 'When all work that its device began before it had ended; null for the first. Work that begins at once is in the order of its ends.';
+comment on column device_wait.before_id is 'The kernel that ended then, the last to begin of several.';
+comment on column device_wait.idle_ns is 'Time from there to its start, 0 if it overlaps; null for the first.';
+comment on column device_wait.launched_ns is 'When its launch call began; null without one.';
 
 create view kernel_of_any_step as select * from kernel;
 comment on view kernel_of_any_step is 'kernel, whatever step its work was launched in and --steps selects: for what ran in a step''s window.';
@@ -447,21 +453,6 @@ comment on column work.call_id is 'Attention call it belongs to, as kernel has i
 
 create view gemm_call as
 with
-    product_op as materialized(
-        select o.op_id, o.parent_id, o.input_dims, o.input_types
-        from op as o
-        where o.name in (select op_name from product)
-    ),
-    outer_op as (
-        select parent_id as op_id from product_op
-        union
-        select o.parent_id from product_op as i join op as o on o.op_id = i.parent_id
-    ),
-    inner_op as (
-        select op_id, input_dims, input_types
-        from product_op
-        where op_id not in (select op_id from outer_op where op_id is not null)
-    ),
     counted as (
         select
             trace_id, kernel_id as work_id, name, dur_ns, op_id, op_name, step_id, phase, family, compute_dtype
@@ -472,10 +463,10 @@ with
         where kind <> 'annotation'
     ),
     pieces as (
-        select c.*, i.op_id is not null as is_op, i.input_dims, i.input_types
+        select c.*, p.op_id is not null as is_op
         from counted as c
-        left join inner_op as i on i.op_id = c.op_id
-        where i.op_id is not null or c.family like '%gemm%' or c.family like '%gemv%'
+        left join (select op_id from product) as p on p.op_id = c.op_id
+        where p.op_id is not null or c.family like '%gemm%' or c.family like '%gemv%'
     ),
     calls as (
         select
@@ -484,8 +475,6 @@ with
             case when not is_op then work_id end as work_id,
             any_value(op_name) as op_name,
             any_value(pieces.op_id) as asked_by,
-            any_value(input_dims) as input_dims,
-            any_value(input_types) as input_types,
             any_value(step_id) as step_id,
             any_value(phase) as phase,
             count(*) as pieces,
@@ -527,12 +516,7 @@ select
         else 'its op has no shapes of a product'
     end as reason
 from calls as c
-left join
-    product as p
-    on p.op_name = c.op_name
-    and p.input_dims is not distinct from c.input_dims
-    and p.input_types is not distinct from c.input_types
-    and c.op_id is not null
+left join product as p on p.op_id = c.op_id
 ;
 
 comment on view gemm_call is 'Matrix products: one row an op with all work that it launched, copies and sets included; products that no such op asked for a row a kernel.';
@@ -560,23 +544,10 @@ comment on column gemm_call.reason is 'Why sizes are not derivable, or an estima
 
 create view roof_call as
 with
-    busy as (
-        select
-            kernel_id,
-            launch_id,
-            start_ns,
-            max(start_ns + dur_ns) over (
-                partition by trace_id, device
-                order by start_ns, kernel_id
-                rows between unbounded preceding and 1 preceding
-            ) as free_ns
-        from kernel_of_any_step
-    ),
     starved as materialized(
-        select b.kernel_id, b.start_ns - b.free_ns as idle_ns
-        from busy as b
-        join launch_of_any_step as l on l.launch_id = b.launch_id
-        where l.start_ns >= b.free_ns and b.start_ns > b.free_ns
+        select kernel_id, idle_ns
+        from device_wait
+        where launched_ns >= free_ns and idle_ns > 0
     ),
     gemms as materialized(from gemm_call),
     of_op as (

@@ -19,7 +19,7 @@ from tracekit.attention.devices.products import Counted, counted
 from tracekit.attention.knowledge import meaning_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 _PEAKS = pl.List(pl.Struct({"key": pl.String, "value": pl.Float64}))
 DEVICE_SPEC: dict[str, Any] = {
@@ -32,34 +32,38 @@ RESIDENCY = {
     "status": pl.String, "reason": pl.String,
 }  # fmt: skip
 _COUNTED = dict.fromkeys(("batch", "m", "n", "k", "flops", "bytes"), pl.Int64)
-PRODUCT = {
-    "op_name": pl.String, "input_dims": pl.String, "input_types": pl.String,
-    **{name: _COUNTED.get(name, pl.String) for name in Counted._fields},
-}  # fmt: skip
+PRODUCT = {"op_id": pl.Int64} | {name: _COUNTED.get(name, pl.String) for name in Counted._fields}
+DEVICE_WAIT = dict.fromkeys(("kernel_id", "free_ns", "before_id", "idle_ns", "launched_ns"), pl.Int64)
 
 
-def lookups(tables: Mapping[str, pl.LazyFrame], spec: Spec | None = None) -> dict[str, pl.LazyFrame]:
-    """Return the tables device_spec, residency and product of a run; `spec` is what a user says of every device.
+def lookups(
+    tables: Mapping[str, pl.LazyFrame], spec: Spec | None = None, phases: Collection[str] = ()
+) -> dict[str, pl.LazyFrame]:
+    """Return the tables device_spec, residency, product and device_wait of a run.
 
-    Nothing is read before they are.
+    `spec` is what a user says of every device. With `phases` a device waits while it does the work of others. Nothing
+    is read before they are.
     """
     makers = {
         "device_spec": (partial(_device_specs, tables, spec), DEVICE_SPEC),
         "residency": (partial(_residencies, tables), RESIDENCY),
         "product": (partial(_products, tables), PRODUCT),
+        "device_wait": (partial(_waits, tables, phases), DEVICE_WAIT),
     }
     return {name: pl.defer(make, schema=schema, validate_schema=True) for name, (make, schema) in makers.items()}
 
 
 def _distinct(tables: Mapping[str, pl.LazyFrame], table: str, columns: Mapping[str, Any]) -> pl.LazyFrame:
     """Return the different values of columns of a table; one that is missing is null."""
-    if table not in tables:
-        return pl.LazyFrame(schema=dict(columns))
-    present = tables[table].collect_schema()
-    picked = [
+    return _columns(tables[table], columns).unique() if table in tables else pl.LazyFrame(schema=dict(columns))
+
+
+def _columns(frame: pl.LazyFrame, columns: Mapping[str, Any]) -> pl.LazyFrame:
+    """Return these columns of a table; one that is missing is null."""
+    present = frame.collect_schema()
+    return frame.select(
         (pl.col(name) if name in present else pl.lit(None)).cast(kind).alias(name) for name, kind in columns.items()
-    ]
-    return tables[table].select(picked).unique()
+    )
 
 
 _DEVICE = {
@@ -120,13 +124,53 @@ def _threads(block: str) -> int | None:
     return prod(sizes) if is_size else None
 
 
+_PLACED = {"op_id": pl.Int64, "parent_id": pl.Int64}
+_SIGNATURE = {"name": pl.String, "input_dims": pl.String, "input_types": pl.String}
+
+
 def _products(tables: Mapping[str, pl.LazyFrame]) -> pl.DataFrame:
+    """Return the products of the innermost ops that compute one: another may wrap them, one or two ops around."""
     names = _distinct(tables, "op", {"name": pl.String}).collect().to_series().to_list()
     wanted = [name for name in names if name and meaning_of(name).action in {"gemm", "bmm"}]
     if not wanted:
         return pl.DataFrame(schema=PRODUCT)
-    ops = tables["op"].filter(pl.col("name").is_in(wanted))
-    columns = {"name": pl.String, "input_dims": pl.String, "input_types": pl.String}
-    signatures = _distinct({"op": ops}, "op", columns).sort(list(columns), nulls_last=True).collect()
-    rows = [(*row, *counted(*row)) for row in signatures.iter_rows()]
-    return pl.DataFrame(rows, schema=PRODUCT, orient="row")
+    named = tables["op"].filter(pl.col("name").is_in(wanted))
+    ops = _columns(named, _PLACED | _SIGNATURE).collect()
+    around = ops.lazy().select(op_id="parent_id").unique()
+    above = _columns(tables["op"], _PLACED).join(around, on="op_id", how="semi").select(op_id="parent_id")
+    inner = ops.lazy().join(pl.concat([around, above]), on="op_id", how="anti").collect()
+    signatures = inner.select(list(_SIGNATURE)).unique()
+    found = pl.DataFrame(
+        [counted(*row) for row in signatures.iter_rows()],
+        schema={name: kind for name, kind in PRODUCT.items() if name != "op_id"},
+        orient="row",
+    )
+    sized = pl.concat([signatures, found], how="horizontal")
+    return inner.join(sized, on=list(_SIGNATURE), nulls_equal=True).select(list(PRODUCT))
+
+
+_TIMED = dict.fromkeys(("kernel_id", "trace_id", "device", "start_ns", "dur_ns", "launch_id"), pl.Int64)
+
+
+def _waits(tables: Mapping[str, pl.LazyFrame], phases: Collection[str]) -> pl.DataFrame:
+    """Return since when the device had nothing to do before each kernel, after which one, and the kernel's launch."""
+    if "kernel" not in tables:
+        return pl.DataFrame(schema=DEVICE_WAIT)
+    every = tables["kernel"]
+    chosen = every.filter(pl.col("phase").is_in(list(phases))) if phases else every
+    started = {"launch_id": pl.Int64, "start_ns": pl.Int64}
+    launches = _columns(tables["launch"], started) if "launch" in tables else pl.LazyFrame(schema=started)
+    device = ("trace_id", "device")
+    end_ns, latest_ns = pl.col("end_ns"), pl.col("latest_ns")
+    in_order = (
+        _columns(chosen, _TIMED)
+        .join(launches.rename({"start_ns": "launched_ns"}), on="launch_id", how="left")
+        .with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns"))
+        .sort(*device, "start_ns", "end_ns", "kernel_id")
+        .with_columns(latest_ns=end_ns.cum_max().over(device))
+        .with_columns(latest_id=pl.when(end_ns == latest_ns).then("kernel_id").forward_fill().over(device))
+        .with_columns(free_ns=latest_ns.shift().over(device), before_id=pl.col("latest_id").shift().over(device))
+    )
+    idle_ns = pl.max_horizontal(pl.col("start_ns") - pl.col("free_ns"), 0)
+    waits = in_order.with_columns(idle_ns=pl.when(pl.col("free_ns").is_not_null()).then(idle_ns))
+    return waits.select(list(DEVICE_WAIT)).collect()
