@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from math import prod
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -19,7 +20,7 @@ from tracekit.attention.devices.products import Counted, counted
 from tracekit.attention.knowledge import meaning_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 _PEAKS = pl.List(pl.Struct({"key": pl.String, "value": pl.Float64}))
 DEVICE_SPEC: dict[str, Any] = {
@@ -50,7 +51,21 @@ def lookups(
         "product": (partial(_products, tables), PRODUCT),
         "device_wait": (partial(_waits, tables, phases), DEVICE_WAIT),
     }
-    return {name: pl.defer(make, schema=schema, validate_schema=True) for name, (make, schema) in makers.items()}
+    return {name: pl.defer(_once(make), schema=schema, validate_schema=True) for name, (make, schema) in makers.items()}
+
+
+def _once(make: Callable[[], pl.DataFrame]) -> Callable[[], pl.DataFrame]:
+    """Return what makes a table the first time it is called, by whichever thread, and then has it."""
+    made: list[pl.DataFrame] = []
+    lock = Lock()
+
+    def get() -> pl.DataFrame:
+        with lock:
+            if not made:
+                made.append(make())
+        return made[0]
+
+    return get
 
 
 def _distinct(tables: Mapping[str, pl.LazyFrame], table: str, columns: Mapping[str, Any]) -> pl.LazyFrame:
@@ -136,9 +151,9 @@ def _products(tables: Mapping[str, pl.LazyFrame]) -> pl.DataFrame:
         return pl.DataFrame(schema=PRODUCT)
     named = tables["op"].filter(pl.col("name").is_in(wanted))
     ops = _columns(named, _PLACED | _SIGNATURE).collect()
-    around = ops.lazy().select(op_id="parent_id").unique()
-    above = _columns(tables["op"], _PLACED).join(around, on="op_id", how="semi").select(op_id="parent_id")
-    inner = ops.lazy().join(pl.concat([around, above]), on="op_id", how="anti").collect()
+    around = ops.select(op_id="parent_id").unique().drop_nulls()
+    above = _columns(tables["op"], _PLACED).filter(pl.col("op_id").is_in(around["op_id"].implode())).collect()
+    inner = ops.join(pl.concat([around, above.select(op_id="parent_id")]), on="op_id", how="anti")
     signatures = inner.select(list(_SIGNATURE)).unique()
     found = pl.DataFrame(
         [counted(*row) for row in signatures.iter_rows()],
@@ -160,17 +175,24 @@ def _waits(tables: Mapping[str, pl.LazyFrame], phases: Collection[str]) -> pl.Da
     chosen = every.filter(pl.col("phase").is_in(list(phases))) if phases else every
     started = {"launch_id": pl.Int64, "start_ns": pl.Int64}
     launches = _columns(tables["launch"], started) if "launch" in tables else pl.LazyFrame(schema=started)
-    device = ("trace_id", "device")
-    end_ns, latest_ns = pl.col("end_ns"), pl.col("latest_ns")
     in_order = (
         _columns(chosen, _TIMED)
-        .join(launches.rename({"start_ns": "launched_ns"}), on="launch_id", how="left")
+        .collect()
+        .join(launches.rename({"start_ns": "launched_ns"}).collect(), on="launch_id", how="left")
         .with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns"))
-        .sort(*device, "start_ns", "end_ns", "kernel_id")
-        .with_columns(latest_ns=end_ns.cum_max().over(device))
-        .with_columns(latest_id=pl.when(end_ns == latest_ns).then("kernel_id").forward_fill().over(device))
-        .with_columns(free_ns=latest_ns.shift().over(device), before_id=pl.col("latest_id").shift().over(device))
+        .sort("trace_id", "device", "start_ns", "end_ns", "kernel_id")
     )
-    idle_ns = pl.max_horizontal(pl.col("start_ns") - pl.col("free_ns"), 0)
-    waits = in_order.with_columns(idle_ns=pl.when(pl.col("free_ns").is_not_null()).then(idle_ns))
-    return waits.select(list(DEVICE_WAIT)).collect()
+    # Cut by hand: a window over each device would be found anew for each of its columns.
+    devices = [_waits_of_device(one) for one in in_order.partition_by("trace_id", "device", maintain_order=True)]
+    return pl.concat(devices) if devices else pl.DataFrame(schema=DEVICE_WAIT)
+
+
+def _waits_of_device(in_order: pl.DataFrame) -> pl.DataFrame:
+    end_ns, latest_ns, free_ns = pl.col("end_ns"), pl.col("latest_ns"), pl.col("free_ns")
+    return (
+        in_order.with_columns(latest_ns=end_ns.cum_max())
+        .with_columns(latest_id=pl.when(end_ns == latest_ns).then("kernel_id").forward_fill())
+        .with_columns(free_ns=latest_ns.shift(), before_id=pl.col("latest_id").shift())
+        .with_columns(idle_ns=pl.when(free_ns.is_not_null()).then((pl.col("start_ns") - free_ns).clip(0)))
+        .select(list(DEVICE_WAIT))
+    )
