@@ -445,10 +445,11 @@ comment on column work.call_id is 'Attention call it belongs to, as kernel has i
 
 create view gemm_call as
 with
+    sized as materialized(from product),
     product_op as materialized(
         select o.op_id, o.parent_id, o.input_dims, o.input_types
         from op as o
-        where o.name in (select op_name from product)
+        where o.name in (select op_name from sized)
     ),
     outer_op as (
         select parent_id as op_id from product_op
@@ -526,7 +527,7 @@ select
     end as reason
 from calls as c
 left join
-    product as p
+    sized as p
     on p.op_name = c.op_name
     and p.input_dims is not distinct from c.input_dims
     and p.input_types is not distinct from c.input_types
