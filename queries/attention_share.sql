@@ -16,12 +16,7 @@
 -- [[notes]]
 -- status = "estimated"
 -- text = "{0:.1f} % of the attention time has its role by inference only (role_confidence)."
--- sql = '''
--- select 100.0 * sum(dur_ns) filter (where role_confidence = 'inferred') / sum(dur_ns) as share
--- from work
--- where role like 'attention.%'
--- having share > 0
--- '''
+-- column = "inferred"
 --
 -- [[notes]]
 -- status = "estimated"
@@ -33,14 +28,10 @@
 -- status = "estimated"
 -- text = '''The role of {0:.1f} % of the time is not known (other, unlinked), and attention may be
 -- in it: attention_ns is a lower bound.'''
--- sql = '''
--- select 100.0 * sum(dur_ns) filter (where role in ('other', 'unlinked')) / sum(dur_ns) as share
--- from work
--- having share >= 5
--- '''
+-- column = "unknown"
 -- ///
 with
-    marked as (
+    marked as materialized(
         select
             phase,
             dur_ns,
@@ -48,8 +39,18 @@ with
             role in (
                 'attention.core', 'attention.scores', 'attention.softmax', 'attention.values'
             ) as is_core,
-            role = 'unlinked' as is_unlinked
+            role = 'unlinked' as is_unlinked,
+            role in ('other', 'unlinked') as is_unknown,
+            role_confidence = 'inferred' as is_inferred
         from work
+    ),
+    said as (
+        select
+            100.0
+            * sum(dur_ns) filter (where is_attention and is_inferred)
+            / sum(dur_ns) filter (where is_attention) as inferred,
+            100.0 * sum(dur_ns) filter (where is_unknown) / sum(dur_ns) as unknown
+        from marked
     )
 select
     coalesce(phase, 'all') as phase,
@@ -60,7 +61,9 @@ select
     core_ns / nullif(total_ns, 0) as core_frac,
     total_ns - attention_ns as rest_ns,
     coalesce(sum(dur_ns) filter (where is_unlinked), 0)::bigint as unlinked_ns,
-    count(*) filter (where is_attention) as pieces
+    count(*) filter (where is_attention) as pieces,
+    (select inferred from said where inferred > 0) as inferred,
+    (select unknown from said where unknown >= 5) as unknown
 from marked
 group by grouping sets ((), (phase))
 order by grouping(phase) desc, total_ns desc, phase

@@ -45,23 +45,29 @@
 -- column = "all_rows"
 -- ///
 with
-    step_mark as (
-        select o.op_id
-        from op as o
-        where o.kind = 'annotation' and (o.trace_id, o.name) in (select (trace_id, name) from step)
-    ),
     one_launch as (
         select op_id, max(dur_ns) as dur_ns
         from launch
         where op_id is not null
         group by op_id, trace_id, correlation
     ),
-    launched as (
-        select op_id, count(*) as launches, sum(dur_ns)::bigint as launch_ns
+    given as (
+        select op_id, dur_ns as launch_ns, 1 as launches, null::bigint as device_ns
         from one_launch
+        union all by name
+        select op_id, dur_ns as device_ns
+        from kernel
+    ),
+    given_by_op as (
+        select
+            op_id,
+            sum(launch_ns)::bigint as launch_ns,
+            sum(launches) as launches,
+            sum(device_ns)::bigint as device_ns
+        from given
         group by op_id
     ),
-    worked as (select op_id, sum(dur_ns)::bigint as device_ns from kernel group by op_id),
+    step_mark as (select distinct trace_id, name, 'annotation' as kind from step),
     called as (
         select
             case
@@ -71,28 +77,16 @@ with
             end as op,
             o.kind,
             m.class_name as module_class,
-            1 as calls,
-            o.self_ns,
-            l.launch_ns,
-            l.launches,
-            w.device_ns
+            case when o.op_id is null then 0 else 1 end as calls,
+            coalesce(o.self_ns, 0) as self_ns,
+            case when o.op_id is null then 0 else g.launch_ns end as launch_ns,
+            case when o.op_id is null then 0 else g.launches end as launches,
+            g.device_ns
         from op as o
+        full join given_by_op as g on g.op_id = o.op_id
         left join module as m on m.module_id = o.module_id
-        left join launched as l on l.op_id = o.op_id
-        left join worked as w on w.op_id = o.op_id
-        where o.op_id not in (select op_id from step_mark)
-        union all by name
-        select
-            null::varchar as op,
-            null::varchar as kind,
-            null::varchar as module_class,
-            0 as calls,
-            0 as self_ns,
-            0 as launch_ns,
-            0 as launches,
-            device_ns
-        from worked
-        where op_id is null or op_id not in (select op_id from op)
+        left join step_mark as s on s.trace_id = o.trace_id and s.name = o.name and s.kind = o.kind
+        where s.name is null and (o.op_id is not null or g.device_ns is not null)
     ),
     costs as (
         select

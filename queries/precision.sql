@@ -23,10 +23,7 @@
 -- [[notes]]
 -- status = "info"
 -- text = "Products whose names tell their format take {0:.1f} % of device time."
--- sql = '''
--- select 100.0 * sum(dur_ns) filter (where compute_dtype is not null) / nullif(sum(dur_ns), 0)
--- from kernel
--- '''
+-- column = "told_percent"
 --
 -- [[notes]]
 -- status = "not_derivable"
@@ -82,7 +79,7 @@ with
         from kernel as k
         left join op as o using (op_id)
     ),
-    grouped as (
+    grouped as materialized(
         select
             family,
             compute_dtype,
@@ -164,7 +161,14 @@ select
     sum(k.calls)::bigint as calls,
     sum(k.total_ns)::bigint as total_ns,
     sum(k.total_ns) / nullif((select sum(total_ns) from grouped), 0) as share_frac,
-    first(k.name order by k.total_ns desc, k.name) as kernel
+    first(k.name order by k.total_ns desc, k.name) as kernel,
+    (
+        select
+            100.0
+            * sum(total_ns) filter (where compute_dtype is not null)
+            / nullif(sum(total_ns), 0)
+        from grouped
+    ) as told_percent
 from known as k
 join
     main_op as o

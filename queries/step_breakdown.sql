@@ -55,55 +55,53 @@ with
             case when o.kind = 'annotation' then 0 else o.self_ns end as self_ns
         from cpu_op as o
     ),
-    clipped as materialized(
+    reached as (
+        select
+            *,
+            max(end_ns) over (
+                partition by trace_id, device
+                order by start_ns, end_ns
+                rows between unbounded preceding and 1 preceding
+            ) as before_ns
+        from interval
+    ),
+    clipped as (
         select
             s.step_id,
             i.device,
             i.role,
             case when i.start_ns < s.start_ns then i.self_ns * 0 else i.self_ns end as self_ns,
             greatest(i.start_ns, s.start_ns) as start_ns,
-            least(i.end_ns, s.start_ns + s.dur_ns) as end_ns
-        from interval as i
+            least(i.end_ns, s.start_ns + s.dur_ns) as end_ns,
+            i.before_ns
+        from reached as i
         join
             step as s
             on s.trace_id = i.trace_id
             and i.start_ns < s.start_ns + s.dur_ns
             and i.end_ns > s.start_ns
     ),
-    reached as (
+    spent as materialized(
         select
             step_id,
             device,
-            start_ns,
-            end_ns,
-            max(end_ns) over (
-                partition by step_id, device
-                order by start_ns, end_ns
-                rows between unbounded preceding and 1 preceding
-            ) as before_ns
-        from clipped
-    ),
-    busy as (
-        select
-            step_id,
-            device,
+            role,
+            sum(coalesce(self_ns, end_ns - start_ns))::bigint as role_ns,
             sum(greatest(0, end_ns - greatest(start_ns, coalesce(before_ns, start_ns))))::bigint
             as ran_ns
-        from reached
-        group by step_id, device
-    ),
-    by_role as (
-        select step_id, device, role, sum(coalesce(self_ns, end_ns - start_ns))::bigint as role_ns
         from clipped
         group by step_id, device, role
-        having role_ns > 0
     ),
+    busy as (
+        select step_id, device, sum(ran_ns)::bigint as ran_ns from spent group by step_id, device
+    ),
+    by_role as (select step_id, device, role, role_ns from spent where role_ns > 0),
     devices as (select distinct trace_id, device from interval),
     outside as (
         select
             (
                 (select sum(dur_ns) from kernel_of_any_step)
-                - coalesce((select sum(end_ns - start_ns) from clipped), 0)
+                - coalesce((select sum(role_ns) from spent), 0)
             )
             / 1e6 as ms
     )

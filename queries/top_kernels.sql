@@ -21,7 +21,7 @@
 -- [[notes]]
 -- status = "info"
 -- text = "{0} names in all; -p top=0 shows every one."
--- sql = "select count(distinct name) as n from work having $top > 0 and n > $top"
+-- column = "all_rows"
 -- ///
 with
     pieces as materialized(select name, family, role, dur_ns from work),
@@ -54,7 +54,8 @@ select
     mean_ns,
     p50_ns,
     p99_ns,
-    max_ns
+    max_ns,
+    case when $top > 0 and count(*) over () > $top then count(*) over () end as all_rows
 from by_name
 join main_role using (name)
 order by total_ns desc, kernel

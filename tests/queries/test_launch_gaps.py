@@ -113,6 +113,13 @@ def test_work_after_a_copy_of_another_stream_waited_for_it() -> None:
     assert causes(FIRST, same, piece("gemm", 40, 60, 9, 3)) == {"waiting for a launch": 10_000, "launch latency": 5_000}
 
 
+def test_the_work_before_a_gap_is_what_ended_last_not_what_began_last() -> None:
+    upload = piece(UPLOAD, 30, 30, 20, 2, stream=20)
+    shorter = piece("add", 40, 5, 22, 3)
+    found = causes(FIRST, upload, shorter, piece("gemm", 65, 5, 24, 4))
+    assert found["waiting for a copy"] == 5_000
+
+
 def test_work_after_a_collective_waited_for_ranks() -> None:
     comm = piece(ALL_REDUCE, 30, 10, 7, 2, stream=20)
     assert causes(FIRST, comm, piece("gemm", 45, 55, 9, 3)) == {
