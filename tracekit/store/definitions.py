@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _OF_ANY_STEP = {f"{table}_of_any_step": table for table in ("kernel", "launch", "other_event")}
 """Views that show a table whatever steps are selected: work of one step may wait for calls of another."""
+_MADE_WHEN_ASKED = frozenset({"device_spec", "residency", "product", "device_wait"})
 _NOTHING = "(select 1 where false)"
 _WORD = re.compile(r"\w+")
 
@@ -74,7 +75,7 @@ class Definitions:
             return _NOTHING
         name = f"_{table}"
         if name not in self._registered:
-            self._registered[name] = source_of(self._frames[table])
+            self._registered[name] = source_of(self._frames[table], is_at_hand=table not in _MADE_WHEN_ASKED)
             self._con.register(name, self._registered[name])
         return name
 

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-def source_of(frame: pl.LazyFrame | pl.DataFrame) -> object:
-    """Return what DuckDB is to register for a frame."""
+def source_of(frame: pl.LazyFrame | pl.DataFrame, *, is_at_hand: bool = True) -> object:
+    """Return what DuckDB is to register for a frame; one that is at hand tells its rows without being made."""
     lazy = frame.lazy()
-    return lazy if _BASE is object else _Frame(lazy)
+    if _BASE is object:
+        return lazy
+    return _Counted(lazy) if is_at_hand else _Frame(lazy)
 
 
 class _Frame(_BASE):  # type: ignore[misc]
@@ -47,3 +49,17 @@ class _Frame(_BASE):  # type: ignore[misc]
         # A frame without columns has no rows, so that a request for none reads them all.
         plan = self.obj.select([pl.nth(place) for place in columns]) if columns else self.obj
         return plan.collect().__arrow_c_stream__(None), bool(columns)
+
+
+class _Counted(_Frame):
+    """A frame that tells the engine's planner how many rows it has, so that it hashes the smaller side of a join."""
+
+    _rows: int | None = None
+
+    def rows(self) -> int:
+        """Return how many rows a scan gives."""
+        import polars as pl
+
+        if self._rows is None:
+            self._rows = self.obj.select(pl.len()).collect().item()
+        return self._rows
