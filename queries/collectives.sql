@@ -90,17 +90,6 @@ with
         left join kernel_of_any_step as k on k.kernel_id = c.kernel_id
     ),
     moment as (
-        select
-            trace_id,
-            device,
-            start_ns as time_ns,
-            start_ns,
-            start_ns + dur_ns as end_ns,
-            until_ns,
-            null::bigint as collective_id,
-            null::bigint as sign
-        from computed
-        union all by name
         select trace_id, device, start_ns as time_ns, collective_id, -1 as sign
         from asked
         where measured_on = 'device'
@@ -111,21 +100,19 @@ with
     ),
     computed_until as (
         select
-            collective_id,
-            sign,
-            coalesce(
-                max(until_ns) over so_far
-                + least(max(end_ns) over so_far, time_ns)
-                - max(start_ns) over so_far,
-                0
-            ) as ns
-        from moment
-        window so_far as (partition by trace_id, device order by time_ns)
+            m.collective_id,
+            m.sign,
+            coalesce(c.until_ns + least(c.start_ns + c.dur_ns, m.time_ns) - c.start_ns, 0) as ns
+        from moment as m
+        asof left join
+            computed as c
+            on c.trace_id = m.trace_id
+            and coalesce(c.device, -1) = coalesce(m.device, -1)
+            and c.start_ns <= m.time_ns
     ),
     hidden as (
         select collective_id, sum(sign * ns)::bigint as hidden_ns
         from computed_until
-        where collective_id is not null
         group by collective_id
     ),
     timed as (

@@ -15,7 +15,7 @@ from tracekit.errors import TracekitError
 from tracekit.store.definitions import Definitions
 from tracekit.store.schema import Column, Relation, comment_statements, schema, tables
 from tracekit.store.views import PHASES, Selection
-from tracekit.store.wall import SHUT, Limits, connect, fault, get_ready, held, one_select
+from tracekit.store.wall import Limits, connect, fault, get_ready, held, one_select
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,8 +50,6 @@ class Store:
         self._is_commented = False
         self._frames = frames
         self._definitions = Definitions(self._con, self._frames, self.selection)
-        for setting in SHUT:
-            self._con.execute(setting)
         self._check_selection()
 
     def __enter__(self) -> Self:

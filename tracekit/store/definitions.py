@@ -75,7 +75,8 @@ class Definitions:
             return _NOTHING
         name = f"_{table}"
         if name not in self._registered:
-            self._registered[name] = source_of(self._frames[table], is_at_hand=table not in _MADE_WHEN_ASKED)
+            is_at_hand = table not in _MADE_WHEN_ASKED
+            self._registered[name] = source_of(self._frames[table], is_at_hand=is_at_hand)
             self._con.register(name, self._registered[name])
         return name
 

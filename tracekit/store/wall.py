@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Answer = tuple[duckdb.DuckDBPyConnection, Callable[[], pl.DataFrame]]
     """A connection, and what gives rows by it."""
 
-SHUT = (
+_SHUT = (
     # What these hold by default tells of the machine: its user's name, its proxy's password, where it stands.
     "set secret_directory = ''",
     "set allow_persistent_secrets = false",
@@ -38,8 +38,8 @@ SHUT = (
     "set autoload_known_extensions = false",
     "set autoinstall_known_extensions = false",
     "set enable_external_access = false",
-    "set lock_configuration = true",
 )
+_LOCK = "set lock_configuration = true"
 _LONGEST_TEXT, _DEEPEST_TEXT, _BATCH_ROWS = 100_000, 200, 10_000
 _WATCH_SECONDS, _GRACE_SECONDS, _SLACK_BYTES = 0.05, 2.0, 2**28
 _UNIT_BYTES = {
@@ -67,20 +67,28 @@ _begun: list[Future[duckdb.DuckDBPyConnection]] = []
 def get_ready() -> None:
     """Begin to make a database beside whatever is done next, such as an import, for `connect` to take."""
     pool = ThreadPoolExecutor(1)
-    _begun.append(pool.submit(duckdb.connect, ":memory:"))
+    _begun.append(pool.submit(_shut_database))
     pool.shutdown(wait=False)
 
 
 def connect(limits: Limits) -> duckdb.DuckDBPyConnection:
-    """Return a database in memory that keeps to its limit; raises TracekitError if that is no amount of memory."""
+    """Return a database in memory, shut in, that keeps to its limit; TracekitError if that is no amount of memory."""
     unfit = TracekitError(f"{limits.memory!r} is no amount of memory", "write it as 512MB or 4GB")
     if not memory_bytes(limits.memory):
         raise unfit
-    con = _begun.pop().result() if _begun else duckdb.connect(":memory:")
+    con = _begun.pop().result() if _begun else _shut_database()
     try:
         con.execute(f"set memory_limit = '{limits.memory}'")
     except duckdb.Error as error:
         raise unfit from error
+    con.execute(_LOCK)
+    return con
+
+
+def _shut_database() -> duckdb.DuckDBPyConnection:
+    con = duckdb.connect(":memory:")
+    for setting in _SHUT:
+        con.execute(setting)
     return con
 
 
