@@ -29,20 +29,7 @@
 -- [[notes]]
 -- status = "info"
 -- text = "{0} groups in all; -p top=0 shows every one."
--- sql = '''
--- with
--- groups as (
--- select distinct
--- case when list_contains(string_split($by, ','), 'role') then role end as role,
--- case when list_contains(string_split($by, ','), 'module') then module_class end as module_class,
--- case when list_contains(string_split($by, ','), 'op') then op_name end as op,
--- case when list_contains(string_split($by, ','), 'family') then family end as family,
--- case when list_contains(string_split($by, ','), 'phase') then phase end as phase,
--- case when $by_step then step_id end as step_id
--- from work
--- )
--- select count(*) from groups having $top > 0 and count(*) > $top
--- '''
+-- column = "all_groups"
 --
 -- [[notes]]
 -- status = "warning"
@@ -78,7 +65,8 @@ select
     quantile_disc(dur_ns, 0.5) as p50_ns,
     quantile_disc(dur_ns, 0.99) as p99_ns,
     sum(dur_ns) filter (where step_id is not null)
-    / nullif(count(distinct step_id), 0) as per_step_ns
+    / nullif(count(distinct step_id), 0) as per_step_ns,
+    case when $top > 0 and count(*) over () > $top then count(*) over () end as all_groups
 from picked
 group by step, phase, role, module_class, op, family
 order by

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from inline_snapshot import snapshot
 
-from tests.build import Event, annotation, ask, csv, frame, kernel, launch, notes, only, op, run, step, work
+import tracekit
+from tests.build import Event, annotation, ask, csv, document, frame, kernel, launch, notes, only, op, run, step, work
 from tracekit.errors import TracekitError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FLASH = "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 64>>(Flash_fwd_params)"
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
@@ -164,6 +170,16 @@ def test_groups_are_counted_as_they_are_asked_for() -> None:
     assert notes(ask("kernel_attribution", *two_steps(), by="op", by_step=True, top=1)) == snapshot(
         "info: 4 groups in all; -p top=0 shows every one.\n"
     )
+
+
+def test_a_step_that_several_ranks_took_is_one_group(tmp_path: Path) -> None:
+    for rank in range(2):
+        (tmp_path / f"rank{rank}.json").write_bytes(document(*two_steps(), distributedInfo={"rank": rank}))
+    with tracekit.open(tmp_path) as opened:
+        every = opened.query("kernel_attribution", by="op", by_step=True)
+        cut = opened.query("kernel_attribution", by="op", by_step=True, top=1)
+    assert f"info: {every.frame.height} groups in all" in notes(cut)
+    assert every.frame.height == 4
 
 
 def test_rows_of_equal_time_stand_in_a_fixed_order() -> None:
