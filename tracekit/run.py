@@ -95,7 +95,7 @@ class Run:
         beside = [_used(rule, values) for rule in asked.notes if rule.sql]
         with ThreadPoolExecutor(1) as pool:
             said = pool.submit(self._run_notes)
-            frame, *found = self._store.several([(asked.sql, values), *beside])
+            frame, found = self._store.beside(asked.sql, values, beside)
         of_run = self._run_notes() if said.exception() else said.result()  # there may be room for them now
         notes = (*_rule_notes(asked, frame, iter(found)), *of_run)
         if not frame.height:
@@ -199,11 +199,13 @@ def _used(rule: catalog.NoteRule, values: Mapping[str, Any]) -> tuple[str, dict[
     return rule.sql, {name: value for name, value in values.items() if re.search(rf"\${name}\b", rule.sql)}
 
 
-def _rule_notes(asked: catalog.Question, answer: pl.DataFrame, found: Iterator[pl.DataFrame]) -> Iterator[Note]:
+def _rule_notes(
+    asked: catalog.Question, answer: pl.DataFrame, found: Iterator[tuple[Any, ...] | None]
+) -> Iterator[Note]:
     for rule in asked.notes:
-        rows = next(found) if rule.sql else answer.select(rule.column)
-        if rows.height and rows.row(0)[0] is not None:
-            yield Note(rule.status, rule.text.format(*rows.row(0)))
+        told = next(found) if rule.sql else next(answer.select(rule.column).iter_rows(), None)
+        if told is not None and told[0] is not None:
+            yield Note(rule.status, rule.text.format(*told))
 
 
 def open(  # noqa: A001 - the library's verb

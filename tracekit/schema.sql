@@ -331,9 +331,10 @@ comment on column residency.block_frac is 'Share of a multiprocessor''s threads 
 comment on column residency.status is 'estimated (clusters and carve-out are not in a trace) or not_derivable.';
 comment on column residency.reason is 'Why it is not derivable.';
 
-create table product (op_id bigint, batch bigint, m bigint, n bigint, k bigint, dtype varchar, flops bigint, flops_status varchar, bytes bigint, bytes_status varchar, reason varchar);
-comment on table product is 'Matrix products (m, k) x (k, n), batch times, by the innermost ops that compute them; made when a question asks.';
+create table product (op_id bigint, trace_id bigint, batch bigint, m bigint, n bigint, k bigint, dtype varchar, flops bigint, flops_status varchar, bytes bigint, bytes_status varchar, reason varchar);
+comment on table product is 'Matrix products (m, k) x (k, n), batch times, by the innermost ops that compute them.';
 comment on column product.op_id is 'The op.';
+comment on column product.trace_id is 'Trace it belongs to.';
 comment on column product.batch is 'Products in one call.';
 comment on column product.m is 'Rows of the first factor; of a linear layer the tokens.';
 comment on column product.n is 'Columns of the second factor; of a linear layer its outputs.';

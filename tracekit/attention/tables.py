@@ -14,6 +14,7 @@ import polars as pl
 from tracekit.attention.calls.batches import batches
 from tracekit.attention.calls.table import attention_calls, with_lengths
 from tracekit.attention.devices.precisions import compute_dtypes
+from tracekit.attention.devices.products import products
 from tracekit.attention.facts import Facts
 from tracekit.attention.knowledge import place_of_module
 from tracekit.attention.roles.roles import kernel_roles, op_meanings
@@ -78,6 +79,7 @@ def part_tables(linked: Linked) -> dict[str, pl.DataFrame]:
         "frame": linked.frames.drop("python_id", "python_parent_id"),
         "launch": linked.launches,
         "collective": linked.collectives,
+        "product": products(ops.filter(pl.col("known_id").is_null()) if "known_id" in ops.columns else ops),
         "attention_call": calls.table,
         "kernel": kernels.drop("external_id", "pid", "tid"),
         "memory_sample": linked.memory_samples.join(by_op, on="op_id", how="left", maintain_order="left"),

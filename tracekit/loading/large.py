@@ -261,7 +261,7 @@ def _spanning_tables(
     first_ids: Mapping[str, int],
     modules: Mapping[str, int],
 ) -> dict[str, pl.DataFrame]:
-    """Return the ops and frames that span a cut as tables.
+    """Return the ops and frames that span a cut as tables, and the products of those ops.
 
     An op's self time is the sum of that in each part; its frame and module are known where it begins.
     """
@@ -275,7 +275,8 @@ def _spanning_tables(
     ops = tables["op"].with_columns(*(pl.col(name) + first_op for name in ("op_id", "parent_id", "forward_op_id")))
     ops = ops.update(told, on="op_id", how="left", include_nulls=True)
     frames = tables["frame"].with_columns(module, *(pl.col(name) + first_frame for name in ("frame_id", "parent_id")))
-    return {"op": ops, "frame": frames}
+    products = tables["product"].with_columns(pl.col("op_id") + first_op)
+    return {"op": ops, "frame": frames, "product": products}
 
 
 def _modules(reports: Sequence[Report], ids: Mapping[str, int]) -> pl.DataFrame:

@@ -90,38 +90,50 @@ class Store:
         self._definitions.make(text)
         answer = (self._con, lambda: self._checked_rows(text, dict(params or {})))
         try:
-            return self._held([answer])[0]
+            frame: pl.DataFrame = self._held([answer])[0]
         except TracekitError as error:
             if not isinstance(error.__cause__, duckdb.CatalogException) or self._definitions.are_whole:
                 raise
-        self._definitions.make_all()  # it was named in a way that only the engine can read, or its neighbours are asked
-        return self._held([answer])[0]
+            self._definitions.make_all()  # it was named as only the engine can read, or its neighbours are to be told
+            frame = self._held([answer])[0]
+        return frame
 
     def own(self, sql: str, params: Mapping[str, Any] | None = None) -> pl.DataFrame:
         """Run one SELECT of tracekit's own, which needs no check, and return its rows; threads may do so at once.
 
         Raises TracekitError if it fails, or goes over its limits.
         """
-        return self.several([(sql, params)])[0]
+        return self.beside(sql, params, ())[0]
 
-    def several(self, asked: Sequence[tuple[str, Mapping[str, Any] | None]]) -> list[pl.DataFrame]:
-        """Run some SELECTs of tracekit's own side by side, as `own` does, and return the rows of each."""
+    def beside(
+        self,
+        sql: str,
+        params: Mapping[str, Any] | None,
+        others: Sequence[tuple[str, Mapping[str, Any] | None]],
+    ) -> tuple[pl.DataFrame, list[tuple[Any, ...] | None]]:
+        """Run a SELECT of tracekit's own as `own` does, others at its side: its rows, and the first row of each other.
+
+        One without rows gives None.
+        """
+        asked = [(sql, params), *others]
         cursors = [self._con.cursor() for _ in asked]
-        for cursor, (sql, _) in zip(cursors, asked, strict=True):
-            for name, source in self._definitions.make(sql).items():
+        for cursor, (text, _) in zip(cursors, asked, strict=True):
+            for name, source in self._definitions.make(text).items():
                 cursor.register(name, source)  # a connection knows only its own
+        takers = [_rows, *[_first_row] * len(others)]
         try:
-            return self._held(
+            frame, *rows = self._held(
                 [
-                    (cursor, partial(_rows, cursor, sql, params))
-                    for cursor, (sql, params) in zip(cursors, asked, strict=True)
+                    (cursor, partial(take, cursor, text, values))
+                    for take, cursor, (text, values) in zip(takers, cursors, asked, strict=True)
                 ]
             )
         finally:
             for cursor in cursors:
                 cursor.close()
+        return frame, rows
 
-    def _held(self, answers: Sequence[Answer]) -> list[pl.DataFrame]:
+    def _held(self, answers: Sequence[Answer]) -> list[Any]:
         try:
             return held(self.limits, answers)
         except (duckdb.Error, OSError) as error:  # rows that are read in pieces fail with OSError, in DuckDB's words
@@ -179,6 +191,11 @@ def _rows(con: duckdb.DuckDBPyConnection, text: str, values: Mapping[str, Any] |
         return pl.DataFrame(con.sql(f"select * from {_HELD}"))
     finally:
         con.execute(f"drop table {_HELD}")
+
+
+def _first_row(con: duckdb.DuckDBPyConnection, text: str, values: Mapping[str, Any] | None) -> tuple[Any, ...] | None:
+    row: tuple[Any, ...] | None = con.execute(text, dict(values or {})).fetchone()
+    return row
 
 
 def _numbers(frame: pl.LazyFrame | pl.DataFrame | None, column: str) -> list[int]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _OF_ANY_STEP = {f"{table}_of_any_step": table for table in ("kernel", "launch", "other_event")}
 """Views that show a table whatever steps are selected: work of one step may wait for calls of another."""
-_MADE_WHEN_ASKED = frozenset({"device_spec", "residency", "product", "device_wait"})
+_MADE_WHEN_ASKED = frozenset({"device_spec", "residency", "device_wait"})
 _NOTHING = "(select 1 where false)"
 _WORD = re.compile(r"\w+")
 

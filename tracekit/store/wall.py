@@ -19,9 +19,7 @@ from tracekit.errors import TracekitError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import polars as pl
-
-    Answer = tuple[duckdb.DuckDBPyConnection, Callable[[], pl.DataFrame]]
+    Answer = tuple[duckdb.DuckDBPyConnection, Callable[[], Any]]
     """A connection, and what gives rows by it."""
 
 _SHUT = (
@@ -98,7 +96,7 @@ def memory_bytes(memory: str) -> int:
     return int(float(match[1]) * _UNIT_BYTES[match[2]]) if match else 0
 
 
-def held(limits: Limits, answers: Sequence[Answer]) -> list[pl.DataFrame]:
+def held(limits: Limits, answers: Sequence[Answer]) -> list[Any]:
     """Return what each of some answers gives, all side by side in threads: this one watches, and hears Ctrl-C.
 
     Each has a connection of its own. The engine is interrupted from when the time is over until it obeys, and given

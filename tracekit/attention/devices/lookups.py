@@ -1,7 +1,7 @@
 """Small tables in which questions look up what a run itself does not hold: peaks, residency, products.
 
-Owns what a run's tables are asked for them. They are made of distinct values when a question reads them, and lie in
-no bundle, so that older bundles have what newer rules know.
+Owns what a run's tables are asked for them. They are made when a question reads them, and lie in no bundle, so that
+older bundles have what newer rules know.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ import polars as pl
 
 from tracekit.attention.devices.devices import Device, Match, Spec, match
 from tracekit.attention.devices.occupancy import residency
-from tracekit.attention.devices.products import Counted, counted
-from tracekit.attention.knowledge import meaning_of
+from tracekit.attention.devices.products import PRODUCT, products
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -32,15 +31,14 @@ RESIDENCY = {
     "threads": pl.Int64, "resident_blocks": pl.Int64, "limits": pl.String, "block_frac": pl.Float64,
     "status": pl.String, "reason": pl.String,
 }  # fmt: skip
-_COUNTED = dict.fromkeys(("batch", "m", "n", "k", "flops", "bytes"), pl.Int64)
-PRODUCT = {"op_id": pl.Int64} | {name: _COUNTED.get(name, pl.String) for name in Counted._fields}
+_PRODUCT = PRODUCT | {"trace_id": pl.Int64}
 DEVICE_WAIT = dict.fromkeys(("kernel_id", "free_ns", "before_id", "idle_ns", "launched_ns"), pl.Int64)
 
 
 def lookups(
     tables: Mapping[str, pl.LazyFrame], spec: Spec | None = None, phases: Collection[str] = ()
 ) -> dict[str, pl.LazyFrame]:
-    """Return the tables device_spec, residency, product and device_wait of a run.
+    """Return the tables device_spec, residency and device_wait of a run, and product if it has none.
 
     `spec` is what a user says of every device. With `phases` a device waits while it does the work of others. Nothing
     is read before they are.
@@ -48,9 +46,11 @@ def lookups(
     makers = {
         "device_spec": (partial(_device_specs, tables, spec), DEVICE_SPEC),
         "residency": (partial(_residencies, tables), RESIDENCY),
-        "product": (partial(_products, tables), PRODUCT),
+        "product": (partial(_products, tables), _PRODUCT),
         "device_wait": (partial(_waits, tables, phases), DEVICE_WAIT),
     }
+    if "product" in tables:  # of bundles that were loaded before it was a table
+        del makers["product"]
     return {name: pl.defer(_once(make), schema=schema, validate_schema=True) for name, (make, schema) in makers.items()}
 
 
@@ -139,29 +139,17 @@ def _threads(block: str) -> int | None:
     return prod(sizes) if is_size else None
 
 
-_PLACED = {"op_id": pl.Int64, "parent_id": pl.Int64}
-_SIGNATURE = {"name": pl.String, "input_dims": pl.String, "input_types": pl.String}
+_NAMED = {
+    "op_id": pl.Int64, "trace_id": pl.Int64, "parent_id": pl.Int64,
+    "name": pl.String, "input_dims": pl.String, "input_types": pl.String,
+}  # fmt: skip
 
 
 def _products(tables: Mapping[str, pl.LazyFrame]) -> pl.DataFrame:
-    """Return the products of the innermost ops that compute one: another may wrap them, one or two ops around."""
-    names = _distinct(tables, "op", {"name": pl.String}).collect().to_series().to_list()
-    wanted = [name for name in names if name and meaning_of(name).action in {"gemm", "bmm"}]
-    if not wanted:
-        return pl.DataFrame(schema=PRODUCT)
-    named = tables["op"].filter(pl.col("name").is_in(wanted))
-    ops = _columns(named, _PLACED | _SIGNATURE).collect()
-    around = ops.select(op_id="parent_id").unique().drop_nulls()
-    above = _columns(tables["op"], _PLACED).filter(pl.col("op_id").is_in(around["op_id"].implode())).collect()
-    inner = ops.join(pl.concat([around, above.select(op_id="parent_id")]), on="op_id", how="anti")
-    signatures = inner.select(list(_SIGNATURE)).unique()
-    found = pl.DataFrame(
-        [counted(*row) for row in signatures.iter_rows()],
-        schema={name: kind for name, kind in PRODUCT.items() if name != "op_id"},
-        orient="row",
-    )
-    sized = pl.concat([signatures, found], how="horizontal")
-    return inner.join(sized, on=list(_SIGNATURE), nulls_equal=True).select(list(PRODUCT))
+    if "op" not in tables:
+        return pl.DataFrame(schema=_PRODUCT)
+    ops = _columns(tables["op"], _NAMED).collect()
+    return products(ops).join(ops.select("op_id", "trace_id"), on="op_id", how="left").select(list(_PRODUCT))
 
 
 _TIMED = dict.fromkeys(("kernel_id", "trace_id", "device", "start_ns", "dur_ns", "launch_id"), pl.Int64)

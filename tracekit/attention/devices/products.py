@@ -1,6 +1,6 @@
-"""The matrix product that an op computes: its sizes, operations and bytes, from the shapes of its inputs.
+"""The matrix products that ops compute: their sizes, operations and bytes, from the shapes of their inputs.
 
-Owns the counting. How shapes are read as a product is said by `cores.product_of`.
+Owns the counting, and which op a product is counted for. How shapes are read as a product `cores.product_of` says.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import re
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tracekit.attention.knowledge import load
+import polars as pl
+
+from tracekit.attention.knowledge import load, meaning_of
 from tracekit.attention.roles.cores import Product, product_of
 from tracekit.element_types import size_of, spellings
 
@@ -38,6 +40,35 @@ class Counted(NamedTuple):
     bytes: int | None = None
     bytes_status: str = "not_derivable"
     reason: str | None = None
+
+
+_COUNTED = dict.fromkeys(("batch", "m", "n", "k", "flops", "bytes"), pl.Int64)
+PRODUCT: dict[str, Any] = {"op_id": pl.Int64} | {name: _COUNTED.get(name, pl.String) for name in Counted._fields}
+"""The columns of table product."""
+_SIGNATURE = ("name", "input_dims", "input_types")
+
+
+def products(ops: pl.DataFrame) -> pl.DataFrame:
+    """Return the products of the innermost ops that compute one: another may wrap them, one or two ops around.
+
+    `ops` has op_id, parent_id and the name, shapes and types of ops, as the op table has them.
+    """
+    wanted = [name for name in ops["name"].unique().to_list() if name and meaning_of(name).action in {"gemm", "bmm"}]
+    if not wanted:
+        return pl.DataFrame(schema=PRODUCT)
+    named = ops.filter(pl.col("name").is_in(wanted))
+    around = named["parent_id"].drop_nulls().unique()
+    above = ops.filter(pl.col("op_id").is_in(around.implode()))["parent_id"].drop_nulls().unique()
+    wraps = pl.col("op_id").is_in(around.implode()) | pl.col("op_id").is_in(above.implode())
+    inner = named.filter(~wraps).with_columns(pl.col(_SIGNATURE).cast(pl.String))
+    signatures = inner.select(_SIGNATURE).unique()
+    found = pl.DataFrame(
+        [counted(*row) for row in signatures.iter_rows()],
+        schema={name: kind for name, kind in PRODUCT.items() if name != "op_id"},
+        orient="row",
+    )
+    sized = pl.concat([signatures, found], how="horizontal")
+    return inner.join(sized, on=_SIGNATURE, nulls_equal=True, maintain_order="left").select(list(PRODUCT))
 
 
 def counted(op_name: str, input_dims: str | None, input_types: str | None) -> Counted:
