@@ -236,7 +236,7 @@ with
         from step
         group by all
     ),
-    grouped as (
+    grouped as materialized(
         select
             trace_id,
             step,
@@ -251,6 +251,11 @@ with
             ) as longest
         from inside
         group by trace_id, step, step_start_ns, device, cause
+    ),
+    named as materialized(
+        select kernel_id, name, op_name
+        from kernel_of_any_step
+        where kernel_id in (select longest.kernel_id from grouped)
     )
 select
     t.rank,
@@ -265,8 +270,8 @@ select
     g.longest.start_ns as longest_start_ns,
     k.op_name as longest_op,
     k.name as longest_kernel
-from kernel_of_any_step as k
-right join grouped as g on g.longest.kernel_id = k.kernel_id
+from grouped as g
+left join named as k on k.kernel_id = g.longest.kernel_id
 join trace as t on t.trace_id = g.trace_id
 join
     windows as w on w.trace_id = g.trace_id and w.step_start_ns is not distinct from g.step_start_ns
