@@ -65,43 +65,23 @@ with
             regexp_matches(copy_name, '(?i)htod|dtoh|hosttodev|devicetoho') as is_with_host
         from (select distinct copy_name from piece where copy_name is not null)
     ),
-    reached as (
-        select
-            *,
-            max(end_ns) over (
-                partition by trace_id, device
-                order by start_ns, end_ns, kernel_id
-                rows between unbounded preceding and 1 preceding
-            ) as idle_ns
-        from piece
-    ),
-    -- Only what ends no earlier than all before it can be the last work before a gap, or end one.
-    latest as (
-        select
-            *,
-            lag(launch_id) over device_order as launch_before_id,
-            lag(stream) over device_order as stream_before,
-            lag(copy_name) over device_order as copy_before,
-            lag(is_collective) over device_order as is_after_collective
-        from reached
-        where idle_ns is null or end_ns >= idle_ns
-        window device_order as (partition by trace_id, device order by start_ns, end_ns, kernel_id)
-    ),
     gap as (
         select
-            trace_id,
-            device,
-            idle_ns as from_ns,
-            start_ns as to_ns,
-            kernel_id,
-            launch_id,
-            launch_before_id,
-            is_collective or is_after_collective as is_beside_collective,
-            copy_name in (select copy_name from copy_kind where is_upload) as is_upload,
-            copy_before in (select copy_name from copy_kind where is_upload) as is_after_upload,
-            copy_before is not null and stream_before is distinct from stream as is_after_other_copy
-        from latest
-        where idle_ns is null or start_ns > idle_ns
+            p.trace_id,
+            p.device,
+            w.free_ns as from_ns,
+            p.start_ns as to_ns,
+            p.kernel_id,
+            p.launch_id,
+            b.launch_id as launch_before_id,
+            p.is_collective or b.is_collective as is_beside_collective,
+            p.copy_name in (select copy_name from copy_kind where is_upload) as is_upload,
+            b.copy_name in (select copy_name from copy_kind where is_upload) as is_after_upload,
+            b.copy_name is not null and b.stream is distinct from p.stream as is_after_other_copy
+        from device_wait as w
+        join piece as p on p.kernel_id = w.kernel_id
+        left join piece as b on b.kernel_id = w.before_id
+        where w.free_ns is null or w.idle_ns > 0
         union all by name
         select trace_id, device, max(end_ns) as from_ns
         from piece

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 _OF_ANY_STEP = {f"{table}_of_any_step": table for table in ("kernel", "launch", "other_event")}
 """Views that show a table whatever steps are selected: work of one step may wait for calls of another."""
-_MADE_WHEN_ASKED = frozenset({"device_spec", "residency", "device_wait"})
+_COUNTED_AS = {"device_spec": "trace", "residency": "", "device_wait": "kernel"}
+"""What has as many rows as a table that is made when it is read, if anything."""
 _NOTHING = "(select 1 where false)"
 _WORD = re.compile(r"\w+")
 
@@ -75,8 +76,8 @@ class Definitions:
             return _NOTHING
         name = f"_{table}"
         if name not in self._registered:
-            is_at_hand = table not in _MADE_WHEN_ASKED
-            self._registered[name] = source_of(self._frames[table], is_at_hand=is_at_hand)
+            counted = self._frames.get(_COUNTED_AS.get(table, table))
+            self._registered[name] = source_of(self._frames[table], counted)
             self._con.register(name, self._registered[name])
         return name
 

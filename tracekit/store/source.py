@@ -22,12 +22,10 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-def source_of(frame: pl.LazyFrame | pl.DataFrame, *, is_at_hand: bool = True) -> object:
-    """Return what DuckDB is to register for a frame; one that is at hand tells its rows without being made."""
+def source_of(frame: pl.LazyFrame | pl.DataFrame, counted: pl.LazyFrame | pl.DataFrame | None) -> object:
+    """Return what DuckDB is to register for a frame; `counted` has about as many rows, and is quick to count."""
     lazy = frame.lazy()
-    if _BASE is object:
-        return lazy
-    return _Counted(lazy) if is_at_hand else _Frame(lazy)
+    return lazy if _BASE is object else _Frame(lazy, counted)
 
 
 class _Frame(_BASE):  # type: ignore[misc]
@@ -35,6 +33,19 @@ class _Frame(_BASE):  # type: ignore[misc]
 
     schema_is_stable = True
     obj: pl.LazyFrame
+
+    def __init__(self, frame: pl.LazyFrame, counted: pl.LazyFrame | pl.DataFrame | None) -> None:
+        super().__init__(frame)
+        self._counted = counted
+        self._rows: int | None = None
+
+    def rows(self) -> int | None:
+        """Return about how many rows a scan gives, so that the planner hashes the smaller side of a join."""
+        import polars as pl
+
+        if self._rows is None and self._counted is not None:
+            self._rows = self._counted.lazy().select(pl.len()).collect().item()
+        return self._rows
 
     def __arrow_c_schema__(self) -> object:
         return self.obj.collect_schema().__arrow_c_schema__()
@@ -49,17 +60,3 @@ class _Frame(_BASE):  # type: ignore[misc]
         # A frame without columns has no rows, so that a request for none reads them all.
         plan = self.obj.select([pl.nth(place) for place in columns]) if columns else self.obj
         return plan.collect().__arrow_c_stream__(None), bool(columns)
-
-
-class _Counted(_Frame):
-    """A frame that tells the engine's planner how many rows it has, so that it hashes the smaller side of a join."""
-
-    _rows: int | None = None
-
-    def rows(self) -> int:
-        """Return how many rows a scan gives."""
-        import polars as pl
-
-        if self._rows is None:
-            self._rows = self.obj.select(pl.len()).collect().item()
-        return self._rows
