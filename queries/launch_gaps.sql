@@ -73,6 +73,7 @@ with
             p.start_ns as to_ns,
             p.kernel_id,
             p.launch_id,
+            w.launched_ns,
             b.launch_id as launch_before_id,
             p.is_collective or b.is_collective as is_beside_collective,
             p.copy_name in (select copy_name from copy_kind where is_upload) as is_upload,
@@ -93,16 +94,15 @@ with
             g.device,
             g.kernel_id,
             g.from_ns,
-            l.pid,
-            l.tid,
+            g.launch_id,
             case
                 when g.kernel_id is null
                 then 'no later work'
-                when l.launch_id is null or l.start_ns > g.to_ns
+                when g.launched_ns is null or g.launched_ns > g.to_ns
                 then 'unknown'
                 when g.launch_id = g.launch_before_id
                 then 'within one launch'
-                when g.from_ns is null or l.start_ns > g.from_ns
+                when g.from_ns is null or g.launched_ns > g.from_ns
                 then 'waiting for a launch'
                 when g.is_beside_collective
                 then 'waiting for ranks'
@@ -113,7 +113,6 @@ with
             coalesce(g.from_ns, -9223372036854775807) as open_ns,
             coalesce(g.to_ns, 9223372036854775807) as shut_ns
         from gap as g
-        left join launch_of_any_step as l on l.launch_id = g.launch_id
     ),
     -- On each thread the calls that wait, and the gaps that began while one may have been running.
     moment as (
@@ -144,9 +143,18 @@ with
             and regexp_matches(name, '^(cu|cuda|hip)\w*Synchronize')
             and dur_ns is not null
         union all by name
-        select trace_id, pid, tid, from_ns as time_ns, device, kernel_id, open_ns, shut_ns
-        from judged
-        where cause = 'waiting for a launch'
+        select
+            j.trace_id,
+            l.pid,
+            l.tid,
+            j.from_ns as time_ns,
+            j.device,
+            j.kernel_id,
+            j.open_ns,
+            j.shut_ns
+        from judged as j
+        join launch_of_any_step as l on l.launch_id = j.launch_id
+        where j.cause = 'waiting for a launch'
     ),
     called as (
         select
