@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from inline_snapshot import snapshot
+from polars.testing import assert_frame_equal
 
 from tests import independent
-from tests.build import Event, ask, csv, kernel, launch, notes, op, run, trace_file
+from tests.build import Event, ask, csv, kernel, launch, notes, only, op, run, trace_file
 from tracekit.attention.devices.devices import Spec
 from tracekit.attention.devices.lookups import lookups
+from tracekit.loading import tables_of
+from tracekit.run import Run
+from tracekit.store import Limits
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -211,6 +215,25 @@ call_flops,achieved_flops_per_s,peak_frac,roof_frac,bound,reason
     spec = Spec("mine", {"bfloat16": 1000e12}, 4000e9, None, "mine.toml")
     given = lookups(loaded, spec)["device_spec"].collect().row(0, named=True)
     assert (given["name"], given["status"], given["reason"]) == ("mine", "exact", "given by --device-spec")
+
+
+@pytest.mark.parametrize("phases", [(), ("backward",)])
+@pytest.mark.parametrize("name", ["h100-nanogpt-before", "mi300x-qwen1.5-0.5b", "a100-sam-math"])
+def test_a_bundle_that_holds_no_products_answers_as_one_that_does(
+    traces: Path, name: str, phases: tuple[str, ...]
+) -> None:
+    held = {
+        table: frame.lazy()
+        for table, frame in tables_of((traces / f"{name}.json.gz").read_bytes(), f"{name}.json.gz").items()
+    }
+    assert held["product"].collect().height
+    older = {table: frame for table, frame in held.items() if table != "product"}
+    answers = []
+    for tables in (held, older):
+        with Run(name, tables, only(phases=phases), Limits()) as opened:
+            answers.append(opened.sql("select * from gemm_call order by all").frame)
+    assert_frame_equal(*answers)
+    assert answers[0].height or phases
 
 
 @pytest.mark.parametrize("name", ["h100-qwen1.5-0.5b", "h100-nanogpt-before", "mi300x-qwen1.5-0.5b"])
