@@ -79,7 +79,7 @@ with
             p.copy_name in (select copy_name from copy_kind where is_upload) as is_upload,
             b.copy_name in (select copy_name from copy_kind where is_upload) as is_after_upload,
             b.copy_name is not null and b.stream is distinct from p.stream as is_after_other_copy
-        from device_wait as w
+        from device_wait_of_any_step as w
         join piece as p on p.kernel_id = w.kernel_id
         left join piece as b on b.kernel_id = w.before_id
         where w.free_ns is null or w.idle_ns > 0

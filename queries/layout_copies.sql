@@ -248,7 +248,7 @@ with
         from moves
         cross join whole as w
         where role like 'attention.%'
-        having ms is not null
+        having share is not null
     )
 select
     role,

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
+import signal
+import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -12,7 +17,9 @@ import tracekit
 from tests.build import Event, annotation, csv, document, kernel, notes, only, op, run, step, work
 from tracekit import catalog
 from tracekit.errors import TracekitError
-from tracekit.store import Limits, Selection, schema
+from tracekit.run import Run
+from tracekit.store import Limits, Selection, TooMuchMemory, schema
+from tracekit.table import Note
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -138,7 +145,7 @@ def test_tables_handed_out_are_no_way_into_the_run() -> None:
         (only(phases=["forward", "optimizer"]), (3, 100_000)),
         (only(steps=[2], phases=["forward"]), (1, 50_000)),
     ],
-    ids=str,
+    ids=["whole", "step 1", "step 2", "steps 1, 2", "optimizer", "two phases", "step 2, forward"],
 )
 def test_steps_and_phases_select_what_questions_see(selected: Selection, expected: tuple[int, int]) -> None:
     with run(*training(), selection=selected) as opened:
@@ -274,3 +281,41 @@ def test_the_names_of_the_library_are_there() -> None:
     assert all(getattr(tracekit, name) is not None for name in tracekit.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         tracekit.nothing  # noqa: B018
+
+
+_ENDLESS = "select count(*) from range(100000) a, range(100000) b where a.range * b.range % 7 = 3"
+
+
+def test_ctrl_c_is_heard_while_the_notes_of_the_run_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    with run(*work("gemm", 20, 30, 1, op_name="aten::mm"), limits=Limits(seconds=30)) as opened:
+        monkeypatch.setattr(Run, "_run_notes", lambda self: (self._store.own(_ENDLESS), ())[1])
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            opened.query("top_kernels")
+        assert time.monotonic() - began < 15
+
+
+def test_a_question_that_fails_does_not_wait_for_the_notes_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    with run(*work("gemm", 20, 30, 1, op_name="aten::mm"), limits=Limits(seconds=30)) as opened:
+        monkeypatch.setattr(Run, "_run_notes", lambda self: (self._store.own(_ENDLESS), ())[1])
+        broken = dataclasses.replace(catalog.question("top_kernels"), sql="select nothing")
+        monkeypatch.setattr(catalog, "question", lambda _: broken)
+        began = time.monotonic()
+        with pytest.raises(TracekitError, match="nothing"):
+            opened.query("top_kernels")
+        assert time.monotonic() - began < 15
+
+
+def test_notes_that_found_no_room_beside_the_question_are_found_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = []
+
+    def notes(self: Run) -> tuple[Note, ...]:
+        said.append(self)
+        if len(said) == 1:
+            raise TooMuchMemory(Limits())
+        return (Note("info", "found"),)
+
+    with run(*work("gemm", 20, 30, 1, op_name="aten::mm")) as opened:
+        monkeypatch.setattr(Run, "_run_notes", notes)
+        assert opened.query("top_kernels").notes[-1] == Note("info", "found")

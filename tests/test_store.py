@@ -62,10 +62,21 @@ def test_a_table_is_there_however_it_is_named(fresh: Store, sql: str) -> None:
     assert fresh.ask(sql).item() == 3
 
 
-@pytest.mark.parametrize("catalog", ["duckdb_views()", "information_schema.tables", "pg_class"])
-def test_the_catalog_shows_every_table_whatever_was_asked_before(fresh: Store, catalog: str) -> None:
-    columns = {"duckdb_views()": "view_name", "information_schema.tables": "table_name", "pg_class": "relname"}
-    shown = set(fresh.ask(f"select {columns[catalog]} from {catalog}").to_series().to_list())
+@pytest.mark.parametrize(
+    ("column", "catalog"),
+    [
+        ("view_name", "duckdb_views()"),
+        ("table_name", "information_schema.tables"),
+        ("relname", "pg_class"),
+        ("name", "sqlite_master"),
+        ("name", "(show tables)"),
+        ("name", "(SHOW ALL TABLES)"),
+        ("name", "(describe)"),
+        ("name", "( desc )"),
+    ],
+)
+def test_the_catalog_shows_every_table_whatever_was_asked_before(fresh: Store, column: str, catalog: str) -> None:
+    shown = set(fresh.ask(f"select {column} from {catalog}").to_series().to_list())
     assert {relation.name for relation in schema()} <= shown | {"roof_signature"}
 
 

@@ -6,7 +6,8 @@ Owns the way from a path and a question to a Table. The command line calls nothi
 from __future__ import annotations
 
 import re
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -20,7 +21,7 @@ from tracekit.attention.devices.devices import read_spec
 from tracekit.attention.devices.lookups import lookups
 from tracekit.errors import TracekitError
 from tracekit.loading.opening import Tables
-from tracekit.store import PHASES, Limits, Selection, Store
+from tracekit.store import PHASES, Limits, Selection, Store, TooMuchMemory
 from tracekit.table import Note, Table
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from tracekit.attention.devices.devices import Spec
 
 
+_SOON_SECONDS = 0.05
+"""So often what must end is told so."""
 _WORTH_SAYING = 0.01
 """Shares of device time below this are not worth a note on every answer."""
 
@@ -93,11 +96,9 @@ class Run:
             frame, said = catalog.BY_CODE[question].answer(self._store, values, self._other)
             return Table(asked.name, frame, dict(asked.columns), (*said, *self._run_notes()))
         beside = [_used(rule, values) for rule in asked.notes if rule.sql]
-        with ThreadPoolExecutor(1) as pool:
-            said = pool.submit(self._run_notes)
+        with self._noting() as of_run:
             frame, found = self._store.beside(asked.sql, values, beside)
-        of_run = self._run_notes() if said.exception() else said.result()  # there may be room for them now
-        notes = (*_rule_notes(asked, frame, iter(found)), *of_run)
+        notes = (*_rule_notes(asked, frame, iter(found)), *of_run())
         if not frame.height:
             notes = (Note("info", "Nothing in the run, or in the selected part of it, matches."), *notes)
         return Table(asked.name, frame.select(*asked.columns), dict(asked.columns), notes)
@@ -181,6 +182,28 @@ class Run:
     def _run_notes(self) -> tuple[Note, ...]:
         """Return what every answer about this run has to say."""
         return (*self._quality_notes, *self._selection_notes())
+
+    @contextmanager
+    def _noting(self) -> Iterator[Callable[[], tuple[Note, ...]]]:
+        """Find the notes of the run beside what is asked inside; what it gives returns them."""
+
+        def notes() -> tuple[Note, ...]:
+            try:
+                return said.result()
+            except TooMuchMemory:  # there is room for them when the question has been answered
+                return self._run_notes()
+
+        with ThreadPoolExecutor(1) as pool:
+            said = pool.submit(self._run_notes)
+            try:
+                yield notes
+                while wait([said], _SOON_SECONDS).not_done:  # a Ctrl-C that another thread is told wakes nobody here
+                    pass
+            except BaseException:
+                while wait([said], _SOON_SECONDS).not_done:
+                    self._store.interrupt()
+                    self._whole.interrupt()
+                raise
 
     def _selection_notes(self) -> Iterator[Note]:
         """Yield what --steps leaves out of the device's time."""

@@ -346,9 +346,11 @@ comment on column product.bytes is 'Bytes one call must move: factors, result an
 comment on column product.bytes_status is 'exact, estimated (type of the result, or a matrix to be added) or not_derivable.';
 comment on column product.reason is 'Why sizes are not derivable, or an estimate.';
 
-create table device_wait (kernel_id bigint, free_ns bigint, before_id bigint, idle_ns bigint, launched_ns bigint);
+create table device_wait (kernel_id bigint, trace_id bigint, step_id bigint, free_ns bigint, before_id bigint, idle_ns bigint, launched_ns bigint);
 comment on table device_wait is 'Since when a device had nothing to do before each kernel; with --phase, work of other phases is nothing. Made when a question asks.';
 comment on column device_wait.kernel_id is 'The kernel.';
+comment on column device_wait.trace_id is 'Trace it belongs to.';
+comment on column device_wait.step_id is 'Step it was launched in.';
 comment on column device_wait.free_ns is 'When all work that its device began before it had ended; null for the first. Work that begins at once is in the order of its ends.';
 comment on column device_wait.before_id is 'The kernel that ended then, the last to begin of several.';
 comment on column device_wait.idle_ns is 'Time from there to its start, 0 if it overlaps; null for the first.';
@@ -362,6 +364,9 @@ comment on view launch_of_any_step is 'launch, whatever step and phase it was ma
 
 create view other_event_of_any_step as select * from other_event;
 comment on view other_event_of_any_step is 'other_event, whatever step it lies in: for calls that reach into a step''s window.';
+
+create view device_wait_of_any_step as select * from device_wait;
+comment on view device_wait_of_any_step is 'device_wait, whatever step its kernel was launched in: for what ran in a step''s window.';
 
 create view cpu_op as select * from op where (select not bool_or(has_device) from trace);
 comment on view cpu_op is 'op where no device was recorded, else empty: what stands in for the kernels.';
@@ -547,7 +552,7 @@ create view roof_call as
 with
     starved as materialized(
         select kernel_id, idle_ns
-        from device_wait
+        from device_wait_of_any_step
         where launched_ns >= free_ns and idle_ns > 0
     ),
     gemms as materialized(from gemm_call),

@@ -184,3 +184,28 @@ def test_switches_that_capture_recorded_decide(recorded: tuple[str, Table]) -> N
 def test_a_trace_alone_tells_no_switches() -> None:
     with run(call(0, 1, FLASH, query=GOOD), **A100) as opened:
         assert "holds no switches" in notes(opened.query("backend_verdict"))
+
+
+ALL_ON = {"sdpa": dict.fromkeys(("flash", "efficient", "cudnn", "math", "overrideable"), True)}
+
+
+@pytest.mark.parametrize(
+    ("child", "dtype", "may_be_a_block"),
+    [(FLASH, BF16, False), (MATH, BF16, True), (FLASH, "float", False)],
+    ids=["as predicted", "a slower one", "one that a rule refuses whatever the switches"],
+)
+def test_a_block_is_blamed_only_where_it_explains_what_ran(child: str, dtype: str, *, may_be_a_block: bool) -> None:
+    facts = {"facts_version": 1, "torch_version": "2.8.0", "settings": ALL_ON}
+    with run(*call(0, 1, child, query=GOOD, dtype=dtype), facts=facts, **A100) as opened:
+        said = notes(opened.query("backend_verdict"))
+    assert ("sdpa_kernel" in said) is may_be_a_block
+    assert "capture` recorded" in said
+
+
+def test_a_backend_that_was_switched_off_is_refused() -> None:
+    switches = {"sdpa": ALL_ON["sdpa"] | {"flash": False, "efficient": False, "cudnn": False}}
+    facts = {"facts_version": 1, "torch_version": "2.8.0", "settings": switches}
+    with run(*call(0, 1, MATH, query=GOOD), facts=facts, **A100) as opened:
+        found = opened.query("backend_verdict").frame
+    states = dict(found.drop_nulls("backend").select("backend", "state").iter_rows())
+    assert (states["flash"], states["efficient"], states["math"]) == ("refused", "refused", "ran")

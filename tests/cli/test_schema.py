@@ -44,5 +44,5 @@ def test_an_unknown_table_is_a_fault_in_one_line(tracekit: Callable[..., Said]) 
     fault = tracekit("schema", "kernels").fault
     assert fault.startswith("there is no table 'kernels': choose from trace, step, op, frame, module, launch, kernel, ")
     assert fault.endswith(
-        "quality, device_spec, residency, product, device_wait, kernel_of_any_step, launch_of_any_step, other_event_of_any_step, cpu_op, work, gemm_call, roof_call"
+        "quality, device_spec, residency, product, device_wait, kernel_of_any_step, launch_of_any_step, other_event_of_any_step, device_wait_of_any_step, cpu_op, work, gemm_call, roof_call"
     )

@@ -182,6 +182,20 @@ def test_a_trace_typed_by_hand_is_the_same_however_it_is_cut(rows: int, tmp_path
     assert_same(joined(found), tables_of(data, "t.json"))
 
 
+@pytest.mark.usefixtures("_finely")
+def test_an_op_that_a_cut_parts_from_the_product_inside_it_is_none(tmp_path: Path) -> None:
+    shapes = {"Input_type": ["float"] * 3}
+    inside = [op("aten::view", at, 10) for at in (*range(110, 1_910, 30), *range(2_110, 3_910, 30))]
+    product = op("aten::addmm", 2_000, 50, Input_Dims=[[8], [8, 8], [8, 8]], **shapes)
+    around = op("aten::linear", 100, 4_000, Input_Dims=[[8, 8], [8, 8], [8]], **shapes)
+    data = document(around, *inside, product, *[op("aten::relu", at, 10) for at in range(4_200, 6_000, 30)])
+    found = joined(in_parts(data, tmp_path / "parts", 12))
+    names = found["product"].join(found["op"].select("op_id", "name"), on="op_id")["name"]
+    assert names.to_list() == ["aten::addmm"]
+    whole = tables_of(data, "t.json")
+    assert_same(found | {"quality": whole["quality"]}, whole)  # which says that it had to be cut there
+
+
 _NUMBERED = ("Sequence number", "Fwd thread id")
 
 

@@ -220,3 +220,12 @@ def test_copies_of_the_driver_in_a_real_trace_have_the_bytes_of_the_file(traces:
     assert found["calls"].sum() == len(copies)
     assert found["moved_bytes"].sum() == sum(int(independent.args(row)["bytes"]) for row in copies)
     assert found["total_ns"].sum() == sum(span.end - span.start for span in map(independent.span, copies))
+
+
+def test_copies_of_no_time_have_no_share_of_attention() -> None:
+    around = op("aten::scaled_dot_product_attention", 0, 50, Input_Dims=[[1, 2, 8, 8]] * 3, Input_type=["float"] * 3)
+    copied = {"device": 0, "stream": 7, "correlation": 1, "bytes": 4}
+    copy = event("gpu_memcpy", "Memcpy DtoD", 20, 0, pid=0, tid=7, args=copied)
+    table = ask("layout_copies", around, op("aten::copy_", 10, 4), launch(11, 1), copy)
+    assert table.frame.select("role", "total_ns", "share_frac").rows() == [("attention.layout", 0, None)]
+    assert "of the time of attention" not in notes(table)

@@ -128,7 +128,9 @@ def judged(kind: Mapping[str, Any], around: Mapping[int, Mapping[str, Any]]) -> 
     verdict = verdict_by(known["facts"])
     others = {name: fact for name, fact in known["facts"].items() if not is_switch(name)}
     if verdict.agrees is False and len(others) < len(known["facts"]):
-        return Judged(named, verdict_by(others), has_other_switches=True)
+        open_verdict = verdict_by(others)
+        if open_verdict.problem is None:  # else no switch explains what ran
+            return Judged(named, open_verdict, has_other_switches=True)
     return Judged(named, verdict)
 
 

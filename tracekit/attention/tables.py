@@ -79,12 +79,18 @@ def part_tables(linked: Linked) -> dict[str, pl.DataFrame]:
         "frame": linked.frames.drop("python_id", "python_parent_id"),
         "launch": linked.launches,
         "collective": linked.collectives,
-        "product": products(ops.filter(pl.col("known_id").is_null()) if "known_id" in ops.columns else ops),
+        "product": _with_known(products(ops), ops),
         "attention_call": calls.table,
         "kernel": kernels.drop("external_id", "pid", "tid"),
         "memory_sample": linked.memory_samples.join(by_op, on="op_id", how="left", maintain_order="left"),
         "other_event": linked.other.sort("start_ns", "category", "name", nulls_last=False, maintain_order=True),
     }
+
+
+def _with_known(made: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """Return rows made of ops with the ids by which ops that span a cut are known, in a part of a trace."""
+    known = [name for name in ops.columns if name == "known_id"]
+    return made.join(ops.select("op_id", *known), on="op_id", how="left", maintain_order="left") if known else made
 
 
 def has_module_rows(modules: pl.DataFrame) -> bool:

@@ -53,12 +53,15 @@ def opened(run: str, opening: Opening) -> Iterator[Run]:
 @contextmanager
 def _without_collecting() -> Iterator[None]:
     """Let nobody search for garbage among what is imported, now or later: it stays."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.freeze()
-        gc.enable()
+        if not gc.get_freeze_count():  # what the first run has made since is no import
+            gc.freeze()
+        if was_enabled:
+            gc.enable()
 
 
 @contextmanager

@@ -275,7 +275,9 @@ def _spanning_tables(
     ops = tables["op"].with_columns(*(pl.col(name) + first_op for name in ("op_id", "parent_id", "forward_op_id")))
     ops = ops.update(told, on="op_id", how="left", include_nulls=True)
     frames = tables["frame"].with_columns(module, *(pl.col(name) + first_frame for name in ("frame_id", "parent_id")))
+    wrappers = pl.concat([report.wrappers for report in reports])
     products = tables["product"].with_columns(pl.col("op_id") + first_op)
+    products = products.filter(~pl.col("op_id").is_in(wrappers.implode()))
     return {"op": ops, "frame": frames, "product": products}
 
 

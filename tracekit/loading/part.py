@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.attention.calls.batches import calls_with_padding
+from tracekit.attention.devices.products import wrappers
 from tracekit.attention.knowledge import family_of, meaning_of, place_of_function, place_of_module
 from tracekit.attention.tables import part_tables, with_trace_id
 from tracekit.ingest import TABLES, Frames
@@ -81,7 +82,7 @@ class Report:
     """What a worker tells of a part: its tables' files, and what is put together for the whole trace.
 
     `spanning` says of each op around the part (`known_id`) its self time within and, if it begins there, its frame
-    and its module.
+    and its module; `wrappers` are the known ids of those that compute a product by an op in the part.
     """
 
     tables: Mapping[str, Path]
@@ -90,6 +91,7 @@ class Report:
     tally: Tally
     working_steps: set[int]
     spanning: pl.DataFrame
+    wrappers: pl.Series
     modules: pl.DataFrame
     calls: pl.DataFrame
     has_shapes: bool
@@ -167,6 +169,7 @@ def link_and_write(job: Job) -> Report:
         linked.tally,
         linked.working_steps,
         spanning,
+        wrappers(linked.ops)["known_id"].drop_nulls(),
         linked.modules,
         calls,
         bool(own["op"]["input_dims"].is_not_null().any()),

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,7 +16,7 @@ from tracekit.errors import TracekitError
 from tracekit.store.definitions import Definitions
 from tracekit.store.schema import Column, Relation, comment_statements, schema, tables
 from tracekit.store.views import PHASES, Selection
-from tracekit.store.wall import Limits, connect, fault, get_ready, held, one_select
+from tracekit.store.wall import Limits, TooMuchMemory, connect, fault, get_ready, held, one_select
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
 
     from tracekit.store.wall import Answer
 
-__all__ = ["PHASES", "Column", "Limits", "Relation", "Selection", "Store", "get_ready", "schema"]
+__all__ = ["PHASES", "Column", "Limits", "Relation", "Selection", "Store", "TooMuchMemory", "get_ready", "schema"]
 
 _HELD = "_held"
 _NO_TABLE_HOLDS = re.compile(r"\bINTERVAL\b|\bUNION\(")
-_CATALOG = re.compile(r"duckdb_|information_schema|pragma_|pg_", re.IGNORECASE)
+_CATALOG = re.compile(
+    r"duckdb_|information_schema|pragma_|pg_|sqlite_|\b(?:show|describe|summarize)\b|\(\s*desc\b", re.IGNORECASE
+)
 
 
 class Store:
@@ -47,6 +50,7 @@ class Store:
         self.selection = selection or Selection()
         self.limits = limits or Limits()
         self._con = connect(self.limits)
+        self._cursors: set[duckdb.DuckDBPyConnection] = set()
         self._is_commented = False
         self._frames = frames
         self._definitions = Definitions(self._con, self._frames, self.selection)
@@ -117,6 +121,7 @@ class Store:
         """
         asked = [(sql, params), *others]
         cursors = [self._con.cursor() for _ in asked]
+        self._cursors.update(cursors)
         for cursor, (text, _) in zip(cursors, asked, strict=True):
             for name, source in self._definitions.make(text).items():
                 cursor.register(name, source)  # a connection knows only its own
@@ -130,8 +135,15 @@ class Store:
             )
         finally:
             for cursor in cursors:
+                self._cursors.discard(cursor)
                 cursor.close()
         return frame, rows
+
+    def interrupt(self) -> None:
+        """Stop what other threads ask by `own` and `beside` at this moment; they raise TracekitError."""
+        for cursor in tuple(self._cursors):
+            with suppress(duckdb.Error):  # it may have been closed since
+                cursor.interrupt()
 
     def _held(self, answers: Sequence[Answer]) -> list[Any]:
         try:

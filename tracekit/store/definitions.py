@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import duckdb
     import polars as pl
 
-_OF_ANY_STEP = {f"{table}_of_any_step": table for table in ("kernel", "launch", "other_event")}
+_OF_ANY_STEP = {f"{table}_of_any_step": table for table in ("kernel", "launch", "other_event", "device_wait")}
 """Views that show a table whatever steps are selected: work of one step may wait for calls of another."""
 _COUNTED_AS = {"device_spec": "trace", "residency": "", "device_wait": "kernel"}
 """What has as many rows as a table that is made when it is read, if anything."""

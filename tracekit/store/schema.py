@@ -90,6 +90,7 @@ def _copied_comments() -> str:
         ("kernel", "kernel_of_any_step"),
         ("launch", "launch_of_any_step"),
         ("other_event", "other_event_of_any_step"),
+        ("device_wait", "device_wait_of_any_step"),
         ("op", "cpu_op"),
     ):
         own = re.findall(rf"^comment on column {table}\..*;$", text(), re.MULTILINE)

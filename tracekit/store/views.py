@@ -77,6 +77,8 @@ def _step_filter(table: str, names: set[str], steps: frozenset[int]) -> Iterator
     elif time := next((name for name in ("start_ns", "time_ns") if name in names), None):
         inside = f"r.{time} >= s.start_ns and r.{time} < s.start_ns + s.dur_ns"
         yield f"exists (select 1 from step as s where s.trace_id = r.trace_id and {inside})"
+    elif "op_id" in names:
+        yield "r.op_id in (select op_id from op)"
 
 
 def _numbers(values: frozenset[int]) -> str:

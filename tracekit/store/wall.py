@@ -115,7 +115,7 @@ def held(limits: Limits, answers: Sequence[Answer]) -> list[Any]:
                         con.interrupt()
                 if not is_given_up and (is_huge or late > _GRACE_SECONDS):
                     is_given_up = True
-                    limits.give_up(too_much_memory(limits) if is_huge else _too_much_time(limits))
+                    limits.give_up(TooMuchMemory(limits) if is_huge else _too_much_time(limits))
             except KeyboardInterrupt:
                 is_broken, end = True, min(end, time.monotonic())
     if is_broken:
@@ -137,10 +137,14 @@ def _too_much_time(limits: Limits) -> TracekitError:
     return TracekitError(problem, "ask for less, or raise --timeout")
 
 
-def too_much_memory(limits: Limits) -> TracekitError:
-    """Return the fault of a query that needs more memory than it may."""
-    problem = f"the query needs more than {limits.memory} of memory"
-    return TracekitError(problem, "ask for less, or raise --memory-limit")
+class TooMuchMemory(TracekitError):  # noqa: N818 - it says what is too much
+    """A query needs more memory than it may."""
+
+    def __init__(self, limits: Limits) -> None:
+        """Name the limit."""
+        super().__init__(
+            f"the query needs more than {limits.memory} of memory", "ask for less, or raise --memory-limit"
+        )
 
 
 def fault(said: str, limits: Limits) -> TracekitError:
@@ -148,7 +152,7 @@ def fault(said: str, limits: Limits) -> TracekitError:
     if said.startswith("INTERRUPT"):
         return _too_much_time(limits)
     if said.startswith("Out of Memory"):
-        return too_much_memory(limits)
+        return TooMuchMemory(limits)
     outside = said.startswith("Permission")
     remedy = "a query sees the run's tables alone" if outside else "`tracekit schema` lists tables and columns"
     return TracekitError(f"SQL: {_first_lines(said)}", remedy)

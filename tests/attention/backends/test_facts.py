@@ -61,6 +61,10 @@ def test_a_warning_is_no_demand(algorithms: object, warn_only: object, found: ob
         {"environment": None, "settings": []},
         {"settings": {"sdpa": {"flash": "yes", "priority": "math"}}},
         {"environment": {"cuda": "x", "cudnn": True}},
+        {"environment": {"cuda": "9" * 5_000}},
+        {"settings": {"sdpa": {"priority": ["flash_attention", "nonsense"]}}},
+        {"settings": {"sdpa": {"priority": ["math", 3]}}},
+        {"settings": {"sdpa": {"priority": []}}},
     ],
 )
 def test_what_is_of_another_kind_is_not_known(content: dict[str, Any]) -> None:

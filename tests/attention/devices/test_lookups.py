@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 from inline_snapshot import snapshot
 
-from tests.build import csv, kernel, launch, only, op, run, trace_file
+import tracekit
+from tests.build import csv, document, kernel, launch, only, op, run, step, trace_file
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.build import Event
+    from tracekit.run import Run
 
 WAITS = """
     select k.name, w.free_ns, b.name as before, w.idle_ns, w.launched_ns
@@ -61,6 +63,29 @@ def test_work_of_other_phases_is_nothing_when_a_phase_is_selected() -> None:
         found = opened.sql(WAITS).frame
         assert found["name"].to_list() == ["a", "c"]
         assert found["idle_ns"].to_list() == [None, 35_000]
+
+
+def test_tables_that_are_made_obey_the_selection(tmp_path: Path) -> None:
+    sizes = {"Input_Dims": [[8, 8], [8, 8]], "Input_type": ["float", "float"]}
+    events = [step(1, 0, 100), step(2, 100, 100)]
+    for number, at in ((1, 10), (2, 110)):
+        events += [op("aten::mm", at, 4, **sizes), launch(at + 1, number), kernel("gemm", at + 5, 5, number)]
+    tables = ("op", "kernel", "product", "device_wait", "device_wait_of_any_step")
+
+    def counts(opened: Run) -> list[int]:
+        return [opened.sql(f"select count(*) from {table} where trace_id is not null").frame.item() for table in tables]
+
+    with run(*events) as opened:
+        assert counts(opened) == [4, 2, 2, 2, 2]
+    with run(*events, selection=only(steps=[2])) as opened:
+        assert counts(opened) == [2, 1, 1, 1, 2]
+        assert opened.sql("select idle_ns from device_wait").frame["idle_ns"].to_list() == [95_000]
+    with run(*events, selection=only(phases=["backward"])) as opened:
+        assert counts(opened) == [0, 0, 0, 0, 0]
+    for rank in range(2):
+        (tmp_path / f"rank{rank}.json").write_bytes(document(*events, distributedInfo={"rank": rank}))
+    with tracekit.open(tmp_path, ranks=[1]) as opened:
+        assert counts(opened) == [4, 2, 2, 2, 2]
 
 
 @pytest.mark.parametrize("name", ["a100-streams-sync", "h100-nanogpt-before", "mi300x-qwen1.5-0.5b"])

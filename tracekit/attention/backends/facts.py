@@ -23,7 +23,7 @@ def backend_facts(environment_json: str | None, settings_json: str | None) -> di
     found["cudnn_version"] = _of(environment.get("cudnn"), int)
     found["cuda_version"] = _major(_of(environment.get("cuda"), str))
     found["arch"] = _before_colon(_of(_table(environment, "gpu").get("gcn_arch"), str))
-    found["priority"] = _of(switches.get("priority"), list)
+    found["priority"] = _order(switches.get("priority"))
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -49,6 +49,13 @@ def _of(value: object, kind: type) -> Any:
     return value if type(value) is kind else None
 
 
+def _order(value: object) -> list[str] | None:
+    """Return an order of backends as torch names them, if every one is known."""
+    names = value if isinstance(value, list) else []
+    are_known = all(isinstance(name, str) and name.removesuffix("_attention") in _SWITCHES for name in names)
+    return names if names and are_known else None
+
+
 def _is_deterministic(settings: Mapping[str, Any]) -> bool | None:
     """Return whether deterministic algorithms are demanded; where torch only warns, backends don't refuse."""
     is_asked, is_warning = _of(settings.get("algorithms"), bool), _of(settings.get("warn_only"), bool)
@@ -59,7 +66,7 @@ def _is_deterministic(settings: Mapping[str, Any]) -> bool | None:
 
 def _major(version: str | None) -> int | None:
     major = (version or "").partition(".")[0]
-    return int(major) if major.isdecimal() else None
+    return int(major) if major.isdecimal() and len(major) < 5 else None
 
 
 def _before_colon(name: str | None) -> str | None:

@@ -1,7 +1,7 @@
-"""Small tables in which questions look up what a run itself does not hold: peaks, residency, products.
+"""Tables of a run that are made when a question reads them: peaks, residency, waits of devices.
 
-Owns what a run's tables are asked for them. They are made when a question reads them, and lie in no bundle, so that
-older bundles have what newer rules know.
+Owns what they are made of. They lie in no bundle, so that older bundles have what newer rules know; table product is
+made here for bundles that were loaded before it was one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ RESIDENCY = {
     "status": pl.String, "reason": pl.String,
 }  # fmt: skip
 _PRODUCT = PRODUCT | {"trace_id": pl.Int64}
-DEVICE_WAIT = dict.fromkeys(("kernel_id", "free_ns", "before_id", "idle_ns", "launched_ns"), pl.Int64)
+DEVICE_WAIT = dict.fromkeys(
+    ("kernel_id", "trace_id", "step_id", "free_ns", "before_id", "idle_ns", "launched_ns"), pl.Int64
+)
 
 
 def lookups(
@@ -152,20 +154,19 @@ def _products(tables: Mapping[str, pl.LazyFrame]) -> pl.DataFrame:
     return products(ops).join(ops.select("op_id", "trace_id"), on="op_id", how="left").select(list(_PRODUCT))
 
 
-_TIMED = dict.fromkeys(("kernel_id", "trace_id", "device", "start_ns", "dur_ns", "launch_id"), pl.Int64)
+_TIMED = dict.fromkeys(("kernel_id", "trace_id", "step_id", "device", "start_ns", "dur_ns", "launch_id"), pl.Int64)
 
 
 def _waits(tables: Mapping[str, pl.LazyFrame], phases: Collection[str]) -> pl.DataFrame:
     """Return since when the device had nothing to do before each kernel, after which one, and the kernel's launch."""
     if "kernel" not in tables:
         return pl.DataFrame(schema=DEVICE_WAIT)
-    every = tables["kernel"]
+    every = _columns(tables["kernel"], _TIMED | ({"phase": pl.String} if phases else {}))
     chosen = every.filter(pl.col("phase").is_in(list(phases))) if phases else every
     started = {"launch_id": pl.Int64, "start_ns": pl.Int64}
     launches = _columns(tables["launch"], started) if "launch" in tables else pl.LazyFrame(schema=started)
     in_order = (
-        _columns(chosen, _TIMED)
-        .collect()
+        chosen.collect()
         .join(launches.rename({"start_ns": "launched_ns"}).collect(), on="launch_id", how="left")
         .with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns"))
         .sort("trace_id", "device", "start_ns", "end_ns", "kernel_id")

@@ -53,14 +53,8 @@ def products(ops: pl.DataFrame) -> pl.DataFrame:
 
     `ops` has op_id, parent_id and the name, shapes and types of ops, as the op table has them.
     """
-    wanted = [name for name in ops["name"].unique().to_list() if name and meaning_of(name).action in {"gemm", "bmm"}]
-    if not wanted:
-        return pl.DataFrame(schema=PRODUCT)
-    named = ops.filter(pl.col("name").is_in(wanted))
-    around = named["parent_id"].drop_nulls().unique()
-    above = ops.filter(pl.col("op_id").is_in(around.implode()))["parent_id"].drop_nulls().unique()
-    wraps = pl.col("op_id").is_in(around.implode()) | pl.col("op_id").is_in(above.implode())
-    inner = named.filter(~wraps).with_columns(pl.col(_SIGNATURE).cast(pl.String))
+    named = _named(ops)
+    inner = named.filter(~_wraps(ops, named)).with_columns(pl.col(_SIGNATURE).cast(pl.String))
     signatures = inner.select(_SIGNATURE).unique()
     found = pl.DataFrame(
         [counted(*row) for row in signatures.iter_rows()],
@@ -69,6 +63,26 @@ def products(ops: pl.DataFrame) -> pl.DataFrame:
     )
     sized = pl.concat([signatures, found], how="horizontal")
     return inner.join(sized, on=_SIGNATURE, nulls_equal=True, maintain_order="left").select(list(PRODUCT))
+
+
+def wrappers(ops: pl.DataFrame) -> pl.DataFrame:
+    """Return those ops that compute a product by an op inside them; `ops` as for `products`."""
+    named = _named(ops)
+    return named.filter(_wraps(ops, named))
+
+
+def _named(ops: pl.DataFrame) -> pl.DataFrame:
+    """Return the ops whose name says that they compute a product."""
+    names = ops["name"].unique().to_list()
+    return ops.filter(
+        pl.col("name").is_in([name for name in names if name and meaning_of(name).action in {"gemm", "bmm"}])
+    )
+
+
+def _wraps(ops: pl.DataFrame, named: pl.DataFrame) -> pl.Expr:
+    around = named["parent_id"].drop_nulls().unique()
+    above = ops.filter(pl.col("op_id").is_in(around.implode()))["parent_id"].drop_nulls().unique()
+    return pl.col("op_id").is_in(around.implode()) | pl.col("op_id").is_in(above.implode())
 
 
 def counted(op_name: str, input_dims: str | None, input_types: str | None) -> Counted:
