@@ -169,7 +169,7 @@ def link_and_write(job: Job) -> Report:
         linked.tally,
         linked.working_steps,
         spanning,
-        wrappers(linked.ops)["known_id"].drop_nulls(),
+        wrappers(linked.ops)["known_id"].drop_nulls() if around.height else pl.Series(dtype=pl.Int64),
         linked.modules,
         calls,
         bool(own["op"]["input_dims"].is_not_null().any()),
