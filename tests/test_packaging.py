@@ -85,7 +85,7 @@ def test_every_file_that_is_no_code_ships_and_every_pattern_finds_one(setuptools
 def test_the_installed_package_reads_its_own_files() -> None:
     names = {entry.name for entry in files("tracekit.queries").iterdir()}
     assert {path.name for path in (ROOT / "queries").glob("*.sql")} <= names
-    assert files("tracekit").joinpath("schema.sql").is_file()
+    assert all(files("tracekit").joinpath(name).is_file() for name in ("schema.sql", "views.sql", "roofs.sql"))
 
 
 def test_no_module_but_capture_ever_imports_torch() -> None:

@@ -1,6 +1,6 @@
-"""The tables and views that questions read, as schema.sql states them.
+"""The tables and views that questions read, as schema.sql and its views state them.
 
-Owns the reading of that file: names and types from its text, which every run needs at once, and the rest from
+Owns the reading of these files: names and types from their text, which every run needs at once, and the rest from
 DuckDB, when somebody asks.
 """
 
@@ -13,6 +13,7 @@ from importlib.resources import files
 
 import duckdb
 
+_FILES = ("schema", "views", "roofs")
 _TABLE = re.compile(r"^create table (\w+) \((.*)\);$", re.MULTILINE)
 _COMMA = re.compile(r", (?![^(]*\))")
 
@@ -56,8 +57,8 @@ def schema() -> tuple[Relation, ...]:
 
 
 def text() -> str:
-    """Return schema.sql."""
-    return files("tracekit").joinpath("schema.sql").read_text(encoding="utf-8")
+    """Return schema.sql, which holds the tables, and the files with the views over them, in the order to make them."""
+    return "".join(files("tracekit").joinpath(f"{name}.sql").read_text(encoding="utf-8") for name in _FILES)
 
 
 @cache
