@@ -59,11 +59,13 @@ class Run:
         self._limits = limits
         self._tables_of = tables_of
         self._tables = tables
-        makers = {name: partial(tables.__getitem__, name) for name in tables}
-        self._store = Store(Tables(makers, lookups(tables, spec, selection.phases)), selection, limits)
+        held = tables if isinstance(tables, Tables) else Tables.of(tables)
+        if "product" not in held:
+            held = held.also("product", partial(_products, held))
+        self._store = Store(held, selection, limits, lookups(spec))
         self._whole = self._store
         if selection.steps or selection.phases:
-            self._whole = Store(Tables(makers, lookups(tables, spec)), Selection(ranks=selection.ranks), limits)
+            self._whole = Store(held, Selection(ranks=selection.ranks), limits, lookups(spec))
 
     def __enter__(self) -> Self:
         return self
@@ -215,6 +217,12 @@ class Run:
         if left_out is not None and left_out >= _WORTH_SAYING:
             text = f"{100 * left_out:.1f} % of device time was launched in no recorded step"
             yield Note("warning", f"{text}: --steps leaves it out, but for what ran in a step's window.")
+
+
+def _products(tables: Tables) -> pl.DataFrame:
+    from tracekit.attention.devices.products import products_of_run
+
+    return products_of_run(tables)
 
 
 def _used(rule: catalog.NoteRule, values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

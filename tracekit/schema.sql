@@ -347,7 +347,7 @@ comment on column product.bytes_status is 'exact, estimated (type of the result,
 comment on column product.reason is 'Why sizes are not derivable, or an estimate.';
 
 create table device_wait (kernel_id bigint, trace_id bigint, step_id bigint, free_ns bigint, before_id bigint, idle_ns bigint, launched_ns bigint);
-comment on table device_wait is 'Since when a device had nothing to do before each kernel; with --phase, work of other phases is nothing. Made when a question asks.';
+comment on table device_wait is 'Since when a device had nothing to do before each kernel; with --phase, work of other phases is nothing.';
 comment on column device_wait.kernel_id is 'The kernel.';
 comment on column device_wait.trace_id is 'Trace it belongs to.';
 comment on column device_wait.step_id is 'Step it was launched in.';

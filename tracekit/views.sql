@@ -9,7 +9,37 @@ comment on view launch_of_any_step is 'launch, whatever step and phase it was ma
 create view other_event_of_any_step as select * from other_event;
 comment on view other_event_of_any_step is 'other_event, whatever step it lies in: for calls that reach into a step''s window.';
 
-create view device_wait_of_any_step as select * from device_wait;
+create view device_wait_of_any_step as
+with
+    timed as (select *, start_ns + dur_ns as end_ns from kernel_of_any_step),
+    reached as (
+        select
+            *,
+            max(end_ns) over (
+                partition by trace_id, device order by start_ns, end_ns, kernel_id
+                rows between unbounded preceding and 1 preceding
+            ) as free_ns
+        from timed
+    ),
+    told as (
+        select
+            *,
+            last_value(case when free_ns is null or end_ns >= free_ns then kernel_id end ignore nulls) over (
+                partition by trace_id, device order by start_ns, end_ns, kernel_id
+                rows between unbounded preceding and 1 preceding
+            ) as before_id
+        from reached
+    )
+select
+    t.kernel_id,
+    t.trace_id,
+    t.step_id,
+    t.free_ns,
+    t.before_id,
+    case when t.free_ns is not null then greatest(0, t.start_ns - t.free_ns) end as idle_ns, -- greatest skips nulls
+    l.start_ns as launched_ns
+from told as t
+left join launch_of_any_step as l on l.launch_id = t.launch_id;
 comment on view device_wait_of_any_step is 'device_wait, whatever step its kernel was launched in: for what ran in a step''s window.';
 
 create view cpu_op as select * from op where (select not bool_or(has_device) from trace);

@@ -32,8 +32,8 @@ from tracekit.bundle import Bundle
 from tracekit.ingest import TABLES, read_bytes
 from tracekit.loading import Settings, cuts, load, outline, tables_of
 from tracekit.loading.crew import Crew
+from tracekit.loading.frames import taken_up
 from tracekit.loading.making import make
-from tracekit.loading.opening import taken_up
 from tracekit.loading.trace import IDS, Source
 
 if TYPE_CHECKING:

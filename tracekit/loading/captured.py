@@ -16,7 +16,7 @@ from tracekit.attention.captures import Call, Capture, capture_of, named, with_c
 from tracekit.errors import TracekitError
 from tracekit.ingest import Problem, read_bytes
 from tracekit.link import captured_work, link
-from tracekit.loading.opening import set_down, taken_up
+from tracekit.loading.frames import set_down, taken_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,7 +21,7 @@ from tracekit.errors import TracekitError
 from tracekit.ingest import Problem
 from tracekit.link import clocks
 from tracekit.loading.captured import captures_of, put_names
-from tracekit.loading.opening import set_down, taken_up
+from tracekit.loading.frames import set_down, taken_up
 from tracekit.loading.processes import is_alive, this_machine
 from tracekit.loading.sources import Assigned, Known, ranks
 from tracekit.loading.trace import IDS, REFUSED, Source, TraceFiles, load_trace

@@ -1,107 +1,144 @@
-"""The tables of a bundle: how they are set down, and how they are made ready to be asked.
+"""The tables of a run, ready to be asked: as the Parquet that a bundle holds, or as Polars frames.
 
-Owns the way between frames and a bundle's entries. Every question goes through it, so it imports little.
+Owns the way from a bundle's entries to tables. Every question goes through it, and most need no frame, so that
+Polars, which is slow to import, is imported where there is one.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
 from typing import IO, TYPE_CHECKING
-
-import polars as pl
 
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    import polars as pl
 
     from tracekit import bundle
 
+    Maker = Callable[[], pl.LazyFrame | pl.DataFrame]
 
-_REPEATED = (
-    "name", "op_name", "kind", "phase", "family", "compute_dtype", "role", "role_confidence", "role_reason", "device",
-    "pid", "tid", "category", "phase_letter", "unlinked_reason", "unlinked_cause",
-)  # fmt: skip
-"""Texts of which a table holds few different ones; as categories they are read, and grouped, in half the time."""
+_MAGIC = b"PAR1"
+_AGAIN = "load the trace again"
 
 
-def set_down(frame: pl.DataFrame, path: Path) -> None:
-    """Write a table, or a part of one, as a bundle holds it."""
-    texts = [name for name in _REPEATED if frame.schema.get(name) == pl.String]
-    frame.cast(dict.fromkeys(texts, pl.Categorical)).write_parquet(path, compression="zstd")
-
-
-def taken_up(path: Path) -> pl.DataFrame:
-    """Return a table, or a part of one, as it was before it was set down."""
-    return pl.read_parquet(path).cast({pl.Categorical: pl.String})
-
-
-class Tables(Mapping[str, pl.LazyFrame]):
-    """Tables by name, each made when it is first asked for: a question asks for few."""
+class Tables(Mapping[str, "pl.LazyFrame"]):
+    """Tables by name; each becomes a frame, or Parquet, when that is first asked for: a question asks for few."""
 
     def __init__(
-        self, makers: Mapping[str, Callable[[], pl.LazyFrame]], made: Mapping[str, pl.LazyFrame] | None = None
+        self,
+        entries: Mapping[str, Mapping[str, bytes]],
+        shown: str = "",
+        made: Mapping[str, Maker] | None = None,
     ) -> None:
-        """Hold tables to be made, and those that are made already."""
-        self._makers = makers
+        """Hold a bundle's entries by table and name, and what makes further tables, each called once at most.
+
+        `shown` is what messages call the bundle.
+        """
+        self._entries = entries
+        self._shown = shown
         self._made = dict(made or {})
-        self._names = [*makers, *self._made]
+        self._frames: dict[str, pl.LazyFrame] = {}
+
+    @classmethod
+    def of(cls, frames: Mapping[str, pl.LazyFrame | pl.DataFrame]) -> Tables:
+        """Return frames as tables."""
+        return cls({}, made={name: _giving(frame) for name, frame in frames.items()})
+
+    def also(self, name: str, maker: Maker) -> Tables:
+        """Return these tables, and one to be made."""
+        return Tables(self._entries, self._shown, self._made | {name: maker})
 
     def __getitem__(self, name: str) -> pl.LazyFrame:
-        if name not in self._made:
-            self._made[name] = self._makers[name]()
-        return self._made[name]
+        if name not in self._frames:
+            entries = self._entries.get(name)
+            self._frames[name] = _scan(entries, self._shown) if entries else self._made[name]().lazy()
+        return self._frames[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._made or name in self._makers
+        return name in self._entries or name in self._made
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter([*self._entries, *self._made])
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._entries) + len(self._made)
+
+    def count(self, name: str) -> int:
+        """Return of how many files of Parquet a table consists. Raises KeyError if there is none of that name."""
+        return 1 if name in self._made else len(self._entries[name])
+
+    def parts(self, name: str) -> list[bytes]:
+        """Return these files, in their order."""
+        if name in self._entries:
+            return list(self._entries[name].values())
+        file = io.BytesIO()
+        self[name].collect().write_parquet(file, compression="uncompressed")
+        return [file.getvalue()]
+
+    def check(self, name: str) -> None:
+        """Raise TracekitError, naming the entry, if a table can't be read as Parquet."""
+        if name in self._entries:
+            _scan(self._entries[name], self._shown)
+
+
+def _giving(frame: pl.LazyFrame | pl.DataFrame) -> Maker:
+    return lambda: frame
 
 
 def tables_in(ready: bundle.Bundle) -> Tables:
     """Return a bundle's tables by name. Raises TracekitError if it has none, or an entry is damaged."""
-    return scanned({entry: ready.read(entry) for entry in ready.names("tables/")}, str(ready.path))
+    return held({entry: ready.read(entry) for entry in ready.names("tables/")}, str(ready.path))
 
 
-def scanned(entries: Mapping[str, bytes], shown: str) -> Tables:
+def held(entries: Mapping[str, bytes], shown: str) -> Tables:
     """Return tables from the content of a bundle's entries; `shown` is what messages call it.
 
-    Raises TracekitError if there are none, and for a table that is no Parquet once that is asked for.
+    Raises TracekitError if there are none, or an entry does not look like Parquet; one that does is read when it is
+    asked for.
     """
-    parts: dict[str, dict[str, IO[bytes]]] = {}
+    parts: dict[str, dict[str, bytes]] = {}
     for entry, content in entries.items():
+        if not (content.startswith(_MAGIC) and content.endswith(_MAGIC)):
+            raise _unreadable(entry, shown)
         table = entry.removeprefix("tables/").split("/")[0].removesuffix(".parquet")
-        parts.setdefault(table, {})[entry] = io.BytesIO(content)
-    tables = Tables({name: partial(_scan, held, shown) for name, held in parts.items()})
-    if "trace" not in tables or not tables["trace"].select(pl.len()).collect().item():
-        raise TracekitError(f"{shown} holds no tables", "load the trace again with this version of tracekit")
-    return tables
+        parts.setdefault(table, {})[entry] = content
+    if "trace" not in parts:
+        raise no_tables(shown)
+    return Tables(parts, shown)
 
 
-def _scan(held: Mapping[str, IO[bytes]], shown: str) -> pl.LazyFrame:
-    frame = pl.scan_parquet(list(held.values()))
+def no_tables(shown: str) -> TracekitError:
+    """Return what to say of a bundle without a trace."""
+    return TracekitError(f"{shown} holds no tables", "load the trace again with this version of tracekit")
+
+
+def _unreadable(entry: str, shown: str) -> TracekitError:
+    return TracekitError(f"{shown}: entry {entry} is no Parquet file", _AGAIN)
+
+
+def _scan(entries: Mapping[str, bytes], shown: str) -> pl.LazyFrame:
+    import polars as pl
+
+    files: list[IO[bytes]] = [io.BytesIO(content) for content in entries.values()]
+    frame = pl.scan_parquet(files)
     try:
         frame.collect_schema()
-        if len(held) > 1:  # the schema is that of the first one
+        if len(entries) > 1:  # the schema is that of the first one
             frame.select(pl.len()).collect()
     except pl.exceptions.PolarsError as error:
-        raise _damaged(held, shown) from error
+        raise _damaged(entries, shown) from error
     return frame
 
 
-def _damaged(held: Mapping[str, IO[bytes]], shown: str) -> TracekitError:
+def _damaged(entries: Mapping[str, bytes], shown: str) -> TracekitError:
     """Return what to say of the first entry that is no Parquet file."""
-    for entry, content in held.items():
-        content.seek(0)
+    import polars as pl
+
+    for entry, content in entries.items():
         try:
-            pl.read_parquet_schema(content)
+            pl.read_parquet_schema(io.BytesIO(content))
         except pl.exceptions.PolarsError:
-            return TracekitError(f"{shown}: entry {entry} is no Parquet file", "load the trace again")
-    return TracekitError(f"{shown}: the parts of a table differ", "load the trace again")
+            return _unreadable(entry, shown)
+    return TracekitError(f"{shown}: the parts of a table differ", _AGAIN)

@@ -17,7 +17,7 @@ from tracekit.attention.knowledge import family_of, meaning_of, place_of_functio
 from tracekit.attention.tables import part_tables, with_trace_id
 from tracekit.ingest import TABLES, Frames
 from tracekit.link import Around, Survey, Tally, link_part
-from tracekit.loading.opening import set_down
+from tracekit.loading.frames import set_down
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

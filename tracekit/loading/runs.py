@@ -17,7 +17,7 @@ from tracekit.errors import TracekitError
 from tracekit.ingest import opened, read_bytes
 from tracekit.link import link
 from tracekit.loading.making import Made, make, scratch
-from tracekit.loading.opening import scanned
+from tracekit.loading.opening import held
 from tracekit.loading.raw import entry_names
 from tracekit.loading.sources import Known, find, ranks
 from tracekit.loading.trace import Source
@@ -145,4 +145,4 @@ def make_and_keep(
             keep(made.entries)
         except TracekitError as error:
             say(f"the result can't be cached: {error}")
-        return scanned({entry: path.read_bytes() for entry, path in made.entries.items()}, path.name)
+        return held({entry: path.read_bytes() for entry, path in made.entries.items()}, path.name)

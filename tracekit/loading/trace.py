@@ -37,9 +37,9 @@ from tracekit.ingest import (
     recording,
 )
 from tracekit.link import finish_steps, lifetimes, link, noticed, odd_lifetimes
+from tracekit.loading.frames import set_down as set_table_down
+from tracekit.loading.frames import taken_up
 from tracekit.loading.large import Linking, link_parts
-from tracekit.loading.opening import set_down as set_table_down
-from tracekit.loading.opening import taken_up
 from tracekit.loading.outline import Outline, set_down
 from tracekit.loading.part import COUNTED, get_ready
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import duckdb
 
 from tracekit.errors import TracekitError
+from tracekit.loading.opening import Tables
 from tracekit.store.definitions import Definitions
 from tracekit.store.schema import Column, Relation, comment_statements, schema, tables
 from tracekit.store.views import PHASES, Selection
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from tracekit.attention.devices.lookups import Lookup
     from tracekit.store.wall import Answer
 
 __all__ = ["PHASES", "Column", "Limits", "Relation", "Selection", "Store", "TooMuchMemory", "get_ready", "schema"]
@@ -42,18 +44,23 @@ class Store:
         frames: Mapping[str, pl.LazyFrame | pl.DataFrame],
         selection: Selection | None = None,
         limits: Limits | None = None,
+        lookups: Mapping[str, Lookup] | None = None,
     ) -> None:
         """Put views over `frames`, by name of the schema; a table or column that is missing is empty.
 
-        Raises TracekitError if the selection names a step or rank that the run has not.
+        `lookups` are tables to be made of these. Raises TracekitError if the selection names a step or rank that the
+        run has not.
         """
+        from tracekit.store.source import Files
+
         self.selection = selection or Selection()
         self.limits = limits or Limits()
-        self._con = connect(self.limits)
+        self._tables = frames if isinstance(frames, Tables) else Tables.of(frames)
+        files = Files(self._tables, [relation.name for relation in tables()])
+        self._con = connect(self.limits, files)
         self._cursors: set[duckdb.DuckDBPyConnection] = set()
         self._is_commented = False
-        self._frames = frames
-        self._definitions = Definitions(self._con, self._frames, self.selection)
+        self._definitions = Definitions(self._con, files, self.selection, lookups or {})
         self._check_selection()
 
     def __enter__(self) -> Self:
@@ -74,7 +81,7 @@ class Store:
             self._check_known("step", chosen.steps, "number", "step")
 
     def _check_known(self, what: str, asked: frozenset[int], column: str, table: str) -> None:
-        known = _numbers(self._frames.get(table), column)
+        known = _numbers(self._tables.get(table), column)
         if missing := sorted(asked - set(known)):
             shown = ", ".join(map(str, known[:12])) + (", ..." if known[12:] else "")
             remedy = f"it has {shown}" if known else f"its trace does not number any {what}"
@@ -122,9 +129,8 @@ class Store:
         asked = [(sql, params), *others]
         cursors = [self._con.cursor() for _ in asked]
         self._cursors.update(cursors)
-        for cursor, (text, _) in zip(cursors, asked, strict=True):
-            for name, source in self._definitions.make(text).items():
-                cursor.register(name, source)  # a connection knows only its own
+        for text, _ in asked:
+            self._definitions.make(text)
         takers = [_rows, *[_first_row] * len(others)]
         try:
             frame, *rows = self._held(
@@ -169,9 +175,9 @@ class Store:
         import polars as pl
 
         names = [column.name for relation in tables() if relation.name == table for column in relation.columns]
-        if table not in self._frames:
+        if table not in self._tables:
             return pl.LazyFrame(schema=dict.fromkeys(names, pl.Null))
-        rows = self._frames[table].lazy()
+        rows = self._tables[table].lazy()
         present = rows.collect_schema()
         every = rows.select(name if name in present else pl.lit(None).alias(name) for name in names)
         ranks = self.selection.ranks
@@ -189,8 +195,8 @@ class Store:
     def holds(self, table: str, column: str) -> bool:
         """Return whether a column of a table has any value in the selected part of the run."""
         sources = _WORK if (table, column) == ("work", "dur_ns") else {table: column}
-        if self.selection.is_whole and all(name in self._frames for name in sources):
-            return any(_has_values(self._frames[name], source) for name, source in sources.items())
+        if self.selection.is_whole and all(name in self._tables for name in sources):
+            return any(_has_values(self._tables[name], source) for name, source in sources.items())
         return self.scalar(f'select 1 from {table} where "{column}" is not null limit 1') is not None
 
 

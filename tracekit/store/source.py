@@ -1,62 +1,83 @@
-"""Polars frames as DuckDB reads them: each scan collects the columns that it needs, and no other library is loaded.
+"""A run's tables as files that DuckDB reads, in memory: no path of the machine is opened for a question.
 
-Owns the seam between the two engines. DuckDB's own way to read a lazy frame goes through pyarrow, whose import would
-cost more than most answers.
+Owns the seam between a bundle's bytes and the engine, which reads Parquet itself and of it what a question needs.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import io
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, ClassVar
 
-_BASE: Any
-try:
-    from duckdb import _sources
-
-    _BASE = _sources.ArrowScanSource
-except (ImportError, AttributeError):  # it is not where it was; DuckDB takes lazy frames as they are, only slower
-    _BASE = object
+from fsspec import AbstractFileSystem
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection
 
-    import polars as pl
+    from tracekit.loading.opening import Tables
 
-
-def source_of(frame: pl.LazyFrame | pl.DataFrame, counted: pl.LazyFrame | pl.DataFrame | None) -> object:
-    """Return what DuckDB is to register for a frame; `counted` has about as many rows, and is quick to count."""
-    lazy = frame.lazy()
-    return lazy if _BASE is object else _Frame(lazy, counted)
+_NEVER = datetime(1980, 1, 1, tzinfo=UTC)
 
 
-class _Frame(_BASE):  # type: ignore[misc]
-    """A lazy frame, narrowed and collected once a scan."""
+class Files(AbstractFileSystem):  # type: ignore[misc]
+    """Files by path, which can be read and not written."""
 
-    schema_is_stable = True
-    obj: pl.LazyFrame
+    protocol: ClassVar[str] = "tracekit"
+    cachable: ClassVar[bool] = False  # each run has its own
 
-    def __init__(self, frame: pl.LazyFrame, counted: pl.LazyFrame | pl.DataFrame | None) -> None:
-        super().__init__(frame)
-        self._counted = counted
-        self._rows: int | None = None
+    def __init__(self, tables: Tables, names: Collection[str]) -> None:
+        """Hold of `tables` those of these names; each is made when it is first asked for."""
+        super().__init__()
+        self._tables = tables
+        self._names = [name for name in names if name in tables]
+        self._content: dict[str, bytes] = {}
 
-    def rows(self) -> int | None:
-        """Return about how many rows a scan gives, so that the planner hashes the smaller side of a join."""
-        import polars as pl
+    @property
+    def every_path(self) -> list[str]:
+        """The paths of all that may be read."""
+        return [path for table in self._names for path in self._paths(table)]
 
-        if self._rows is None and self._counted is not None:
-            self._rows = self._counted.lazy().select(pl.len()).collect().item()
-        return self._rows
+    def rows_of(self, table: str) -> str:
+        """Have a table ready to be read, and return what SQL selects its rows from; nothing if there is none."""
+        if table not in self._names:
+            return ""
+        paths = self._paths(table)
+        if self._strip_protocol(paths[0]) not in self._content:
+            for path, content in zip(paths, self._tables.parts(table), strict=True):
+                self._content[self._strip_protocol(path)] = content
+        return f"read_parquet({paths}, hive_partitioning = false)"
 
-    def __arrow_c_schema__(self) -> object:
-        return self.obj.collect_schema().__arrow_c_schema__()
+    def open(self, path: str, mode: str = "rb", **_: Any) -> io.BytesIO:
+        """Open a file to read it. Raises PermissionError for any other mode, FileNotFoundError for what is none."""
+        if mode != "rb":
+            raise PermissionError(path)
+        return io.BytesIO(self._bytes(path))
 
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self.obj.collect().__arrow_c_stream__(requested_schema)
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        """Return what a file is. Raises FileNotFoundError."""
+        return {"name": path, "size": len(self._bytes(path)), "type": "file"}
 
-    def stream(self, columns: Sequence[int] | None, filters: Sequence[Any]) -> tuple[object, bool]:  # noqa: ARG002
-        """Return the rows as an Arrow stream, and whether it holds these columns alone; it filters nothing."""
-        import polars as pl
+    def exists(self, path: str, **_: Any) -> bool:
+        """Return whether there is such a file."""
+        return self._strip_protocol(path) in self._content
 
-        # A frame without columns has no rows, so that a request for none reads them all.
-        plan = self.obj.select([pl.nth(place) for place in columns]) if columns else self.obj
-        return plan.collect().__arrow_c_stream__(None), bool(columns)
+    isfile = exists
+
+    def glob(self, path: str, **_: Any) -> list[str]:
+        """Return a path if there is such a file: none is a pattern."""
+        return [path] if self.exists(path) else []
+
+    def modified(self, path: str) -> datetime:  # noqa: ARG002
+        """Return a time that never changes, as no file does."""
+        return _NEVER
+
+    created = modified
+
+    def _paths(self, table: str) -> list[str]:
+        return [f"{self.protocol}://_{table}/{part}.parquet" for part in range(self._tables.count(table))]
+
+    def _bytes(self, path: str) -> bytes:
+        try:
+            return self._content[self._strip_protocol(path)]
+        except KeyError:
+            raise FileNotFoundError(path) from None

@@ -5,11 +5,12 @@ Owns how each table obeys the selection of steps, ranks and phases.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from tracekit.store.schema import Column, Relation
 
@@ -30,11 +31,12 @@ class Selection:
         return not (self.steps or self.ranks or self.phases)
 
 
-def view(relation: Relation, source: str, present: set[str], selection: Selection, name: str = "") -> str:
+def view(relation: Relation, source: str, present: Mapping[str, str], selection: Selection, name: str = "") -> str:
     """Return the statement that makes a table's view over the rows of `source`, which has the columns `present`.
 
-    A column that is missing is null. With `name` the view is called so and holds the rows of every step; --phase
-    selects among them only where the table itself tells the phase, since the ops that would are those of the steps.
+    These are given with their types. A column that is missing is null. With `name` the view is called so and holds
+    the rows of every step; --phase selects among them only where the table itself tells the phase, since the ops that
+    would are those of the steps.
     """
     picked = ", ".join(_column(column, present) for column in relation.columns)
     has_phase = any(column.name == "phase" for column in relation.columns)
@@ -46,11 +48,22 @@ def view(relation: Relation, source: str, present: set[str], selection: Selectio
     )
 
 
-def _column(column: Column, present: set[str]) -> str:
+def _column(column: Column, present: Mapping[str, str]) -> str:
     name = f'"{column.name}"'
-    if column.name in present and column.type.startswith("MAP"):  # Parquet has it as a list of keys and values
-        return f"map_from_entries(r.{name}) as {name}"
-    return f"r.{name}" if column.name in present else f"null::{column.type} as {name}"
+    found = present.get(column.name)
+    if found is None:
+        return f"null::{column.type} as {name}"
+    if found == column.type:
+        return f"r.{name}"
+    entries = map_entries(column.type)
+    held = f"r.{name}" if found == entries else f"r.{name}::{entries}"
+    return f"map_from_entries({held}) as {name}" if entries != column.type else f"{held} as {name}"
+
+
+def map_entries(kind: str) -> str:
+    """Return the type by which files hold one of the schema: lists of keys and values for maps."""
+    held = re.fullmatch(r"MAP\((\w+), (\w+)\)", kind)
+    return f'STRUCT("key" {held[1]}, "value" {held[2]})[]' if held else kind
 
 
 def _filters(relation: Relation, selection: Selection) -> Iterator[str]:

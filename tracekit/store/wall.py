@@ -19,6 +19,8 @@ from tracekit.errors import TracekitError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tracekit.store.source import Files
+
     Answer = tuple[duckdb.DuckDBPyConnection, Callable[[], Any]]
     """A connection, and what gives rows by it."""
 
@@ -35,9 +37,9 @@ _SHUT = (
     "set python_enable_replacements = false",
     "set autoload_known_extensions = false",
     "set autoinstall_known_extensions = false",
-    "set enable_external_access = false",
+    "set parquet_metadata_cache = true",
 )
-_LOCK = "set lock_configuration = true"
+_LOCK = ("set enable_external_access = false", "set lock_configuration = true")
 _LONGEST_TEXT, _DEEPEST_TEXT, _BATCH_ROWS = 100_000, 200, 10_000
 _WATCH_SECONDS, _GRACE_SECONDS, _SLACK_BYTES = 0.05, 2.0, 2**28
 _UNIT_BYTES = {
@@ -65,25 +67,31 @@ _begun: list[Future[duckdb.DuckDBPyConnection]] = []
 def get_ready() -> None:
     """Begin to make a database beside whatever is done next, such as an import, for `connect` to take."""
     pool = ThreadPoolExecutor(1)
-    _begun.append(pool.submit(_shut_database))
+    _begun.append(pool.submit(_new_database))
     pool.shutdown(wait=False)
 
 
-def connect(limits: Limits) -> duckdb.DuckDBPyConnection:
-    """Return a database in memory, shut in, that keeps to its limit; TracekitError if that is no amount of memory."""
+def connect(limits: Limits, files: Files) -> duckdb.DuckDBPyConnection:
+    """Return a database in memory, shut in, that keeps to its limit and reads these files alone.
+
+    Raises TracekitError if the limit is no amount of memory.
+    """
     unfit = TracekitError(f"{limits.memory!r} is no amount of memory", "write it as 512MB or 4GB")
     if not memory_bytes(limits.memory):
         raise unfit
-    con = _begun.pop().result() if _begun else _shut_database()
+    con = _begun.pop().result() if _begun else _new_database()
     try:
         con.execute(f"set memory_limit = '{limits.memory}'")
     except duckdb.Error as error:
         raise unfit from error
-    con.execute(_LOCK)
+    con.register_filesystem(files)
+    con.execute(f"set allowed_paths = {files.every_path}")
+    for setting in _LOCK:
+        con.execute(setting)
     return con
 
 
-def _shut_database() -> duckdb.DuckDBPyConnection:
+def _new_database() -> duckdb.DuckDBPyConnection:
     con = duckdb.connect(":memory:")
     for setting in _SHUT:
         con.execute(setting)

@@ -17,7 +17,7 @@ from tracekit.attention.roles.cores import Product, product_of
 from tracekit.element_types import size_of, spellings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _MOST = 2**62
 
@@ -154,3 +154,20 @@ def _bytes(found: Product, at: int, tensors: Sequence[tuple[tuple[int, ...], str
     added = prod(tensors[0][0]) if at else 0
     is_sure = written is None and added < max(result, 1)
     return moved + min(added, result) * (size_of(tensors[0][1]) or 0), "exact" if is_sure else "estimated"
+
+
+_READ = {
+    "op_id": pl.Int64, "trace_id": pl.Int64, "parent_id": pl.Int64,
+    "name": pl.String, "input_dims": pl.String, "input_types": pl.String,
+}  # fmt: skip
+
+
+def products_of_run(tables: Mapping[str, pl.LazyFrame]) -> pl.DataFrame:
+    """Return table product for a run that was loaded before it was one; a column that its ops lack is null."""
+    columns = [*PRODUCT, "trace_id"]
+    if "op" not in tables:
+        return pl.DataFrame(schema=PRODUCT | {"trace_id": pl.Int64}).select(columns)
+    present = tables["op"].collect_schema()
+    read = {name: pl.col(name) if name in present else pl.lit(None) for name in _READ}
+    ops = tables["op"].select(column.cast(_READ[name]).alias(name) for name, column in read.items()).collect()
+    return products(ops).join(ops.select("op_id", "trace_id"), on="op_id", how="left").select(columns)
