@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tracekit.loading import tables_of
 from tracekit.run import Run
 from tracekit.store import Limits, Selection
+from tracekit.table import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from tracekit.store import Store
     from tracekit.table import Table
 
 Event = dict[str, Any]
@@ -145,6 +147,12 @@ def trace_file(path: Path) -> Run:
     """Open a trace file as a run, past the cache."""
     loaded = {name: frame.lazy() for name, frame in tables_of(path.read_bytes(), path.name).items()}
     return Run(path.name, loaded, Selection(), Limits())
+
+
+def asked(store: Store, sql: str, params: Mapping[str, Any] | None = None) -> pl.DataFrame:
+    """Ask SQL that anybody may have written of a store."""
+    found = store.ask(sql, params)
+    return found.frame() if isinstance(found, Rows) else found
 
 
 def only(steps: Iterable[int] = (), ranks: Iterable[int] = (), phases: Iterable[str] = ()) -> Selection:

@@ -13,6 +13,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from tests import independent
+from tests.build import asked
 from tests.conftest import ROOT, TRACES
 from tracekit.attention.tables import give_meaning, ranked
 from tracekit.errors import TracekitError
@@ -155,10 +156,11 @@ def test_work_adds_up_to_the_same_total_however_it_is_grouped(case: Case) -> Non
     on_device = sum(work.duration for work in case.works)
     total = on_device if kernels.height else ops["self_ns"].sum()
     with Store(case.tables) as store:
-        counts = store.ask("select count(*) as rows, count(distinct work_id) as ids from work").row(0)
-        parts = store.ask(
+        counts = asked(store, "select count(*) as rows, count(distinct work_id) as ids from work").row(0)
+        parts = asked(
+            store,
             f"select grouping({', '.join(GROUPS)}) as grouped_by, sum(dur_ns) as part from work "
-            f"group by grouping sets ({', '.join(f'({group})' for group in GROUPS)})"
+            f"group by grouping sets ({', '.join(f'({group})' for group in GROUPS)})",
         )
     assert counts == (kernels.height or ops.height,) * 2
     totals = dict(parts.group_by("grouped_by").agg(pl.col("part").sum()).iter_rows())

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
+from tests.build import asked
 from tracekit.errors import TracekitError
 from tracekit.store import PHASES, Limits, Selection, Store, schema
 
@@ -59,7 +60,7 @@ def fresh() -> Iterator[Store]:
     ],
 )
 def test_a_table_is_there_however_it_is_named(fresh: Store, sql: str) -> None:
-    assert fresh.ask(sql).item() == 3
+    assert asked(fresh, sql).item() == 3
 
 
 @pytest.mark.parametrize(
@@ -76,13 +77,13 @@ def test_a_table_is_there_however_it_is_named(fresh: Store, sql: str) -> None:
     ],
 )
 def test_the_catalog_shows_every_table_whatever_was_asked_before(fresh: Store, column: str, catalog: str) -> None:
-    shown = set(fresh.ask(f"select {column} from {catalog}").to_series().to_list())
+    shown = set(asked(fresh, f"select {column} from {catalog}").to_series().to_list())
     assert {relation.name for relation in schema()} <= shown | {"roof_signature"}
 
 
 def test_a_name_that_is_not_there_brings_up_its_neighbours(fresh: Store) -> None:
     with pytest.raises(TracekitError, match='Did you mean "attention_call'):
-        fresh.ask("select * from attention_cal")
+        asked(fresh, "select * from attention_cal")
 
 
 def test_threads_may_ask_at_once(fresh: Store) -> None:
@@ -123,34 +124,34 @@ def test_threads_may_ask_at_once(fresh: Store) -> None:
     ],
 )
 def test_any_select_is_answered(store: Store, sql: str, rows: list[tuple[Any, ...]]) -> None:
-    assert store.ask(sql).rows() == rows
+    assert asked(store, sql).rows() == rows
 
 
 @pytest.mark.parametrize("sql", ["describe kernel", "show tables", "summarize kernel", "from (describe kernel)"])
 def test_words_about_tables_are_answered(store: Store, sql: str) -> None:
-    assert store.ask(sql).height > 2
+    assert asked(store, sql).height > 2
 
 
 def test_parameters_are_values_never_text(store: Store) -> None:
     hostile = "'); drop view kernel; --"
-    frame = store.ask("select $a as a, $n + 1 as n, $flag as flag", {"a": hostile, "n": 1, "flag": True})
+    frame = asked(store, "select $a as a, $n + 1 as n, $flag as flag", {"a": hostile, "n": 1, "flag": True})
     assert frame.rows() == [(hostile, 2, True)]
 
 
 @pytest.mark.parametrize("params", [{}, {"b": 1}, {"a": 1, "b": 2}])
 def test_parameters_that_do_not_match_are_a_fault(store: Store, params: dict[str, int]) -> None:
     with pytest.raises(TracekitError, match=r"SQL: .*[Pp]arameter"):
-        store.ask("select $a", params)
+        asked(store, "select $a", params)
 
 
 def test_columns_of_one_name_are_kept_apart(store: Store) -> None:
-    frame = store.ask("select 1 as a, 2 as a, 3 as A from trace")
+    frame = asked(store, "select 1 as a, 2 as a, 3 as A from trace")
     assert len(set(frame.columns)) == 3
     assert frame.row(0) == (1, 2, 3)
 
 
 def test_an_answer_without_rows_keeps_its_columns_and_types(store: Store) -> None:
-    assert store.ask("select name, dur_ns from kernel where false").schema == {"name": pl.String, "dur_ns": pl.Int64}
+    assert asked(store, "select name, dur_ns from kernel where false").schema == {"name": pl.String, "dur_ns": pl.Int64}
 
 
 @pytest.mark.parametrize(
@@ -163,7 +164,7 @@ def test_an_answer_without_rows_keeps_its_columns_and_types(store: Store) -> Non
 )
 def test_a_type_that_no_table_holds_is_named(store: Store, value: str, kind: str) -> None:
     with pytest.raises(TracekitError) as caught:
-        store.ask(f"select 1 as fine, {value} as odd")
+        asked(store, f"select 1 as fine, {value} as odd")
     assert str(caught.value) == f"column odd is of type {kind}, which no table holds: cast it, as in x::varchar"
 
 
@@ -184,36 +185,37 @@ def test_a_run_without_tables_has_every_table_empty_and_typed() -> None:
     types |= {"MAP(VARCHAR, DOUBLE)": pl.Map(pl.String, pl.Float64)}
     with Store({}) as opened:
         for relation in schema():
-            frame = opened.ask(f"select * from {relation.name}")
+            frame = asked(opened, f"select * from {relation.name}")
             assert frame.height == 0
             assert dict(frame.schema) == {column.name: types[column.type] for column in relation.columns}
 
 
 def test_a_column_that_is_missing_is_null_and_one_too_many_is_not_shown() -> None:
     with Store({"op": pl.DataFrame({"op_id": [7], "unheard_of": [1]}), "unheard_of": KERNELS}) as opened:
-        row = opened.ask("select * from op").row(0, named=True)
+        row = asked(opened, "select * from op").row(0, named=True)
         assert row.pop("op_id") == 7
         assert set(row.values()) == {None}
         with pytest.raises(TracekitError, match="unheard_of"):
-            opened.ask("select unheard_of from op")
+            asked(opened, "select unheard_of from op")
         with pytest.raises(TracekitError, match="unheard_of"):
-            opened.ask("select * from unheard_of")
+            asked(opened, "select * from unheard_of")
 
 
 def test_every_column_of_the_live_views_has_its_comment(store: Store) -> None:
-    columns = store.ask(
+    columns = asked(
+        store,
         "select table_name, column_name, comment from duckdb_columns() "
-        "where not internal and schema_name = 'main' and table_name not like '\\_%' escape '\\'"
+        "where not internal and schema_name = 'main' and table_name not like '\\_%' escape '\\'",
     )
     documented = {(column.table, column.name): column.doc for relation in schema() for column in relation.columns}
     assert {(table, name): comment for table, name, comment in columns.rows()} == documented
     assert all(documented.values())
-    views = store.ask("select view_name, comment from duckdb_views() where not internal and not temporary")
+    views = asked(store, "select view_name, comment from duckdb_views() where not internal and not temporary")
     assert dict(views.rows()) == {relation.name: relation.doc for relation in schema()}
 
 
 def test_every_macro_has_its_comment(store: Store) -> None:
-    macros = store.ask("select function_name, comment from duckdb_functions() where not internal")
+    macros = asked(store, "select function_name, comment from duckdb_functions() where not internal")
     assert macros["function_name"].to_list() == ["roof_signature"]
     assert all(text.endswith(".") for text in macros["comment"])
 
@@ -221,7 +223,7 @@ def test_every_macro_has_its_comment(store: Store) -> None:
 def test_frames_and_lazy_frames_are_the_same_table() -> None:
     with Store({"kernel": KERNELS}) as eager, Store({"kernel": KERNELS.lazy()}) as lazy:
         text = "select * from kernel order by kernel_id"
-        assert eager.ask(text).equals(lazy.ask(text))
+        assert asked(eager, text).equals(asked(lazy, text))
 
 
 # -- Selection ---------------------------------------------------------------------------------------------------
@@ -275,7 +277,7 @@ def _shown(selection: Selection) -> dict[str, str]:
         shown = {}
         for table in [*TWO_RANKS, "work"]:
             id_name = ID_OF.get(table, f"{table}_id")
-            ids = opened.ask(f"select {id_name} from {table} order by 1")[id_name]
+            ids = asked(opened, f"select {id_name} from {table} order by 1")[id_name]
             shown[table] = "".join(str(number) for number in ids)
     return shown
 
@@ -401,7 +403,7 @@ def test_work_is_selected_as_its_columns_say(
         and (not phases or row["phase"] in phases)
     ]
     with Store(TWO_RANKS, Selection(steps, ranks, phases)) as opened:
-        assert opened.ask("select work_id from work order by 1")["work_id"].to_list() == expected
+        assert asked(opened, "select work_id from work order by 1")["work_id"].to_list() == expected
 
 
 @pytest.mark.parametrize(
@@ -419,17 +421,3 @@ def test_a_selection_of_what_the_run_has_not_is_refused(selection: Selection, me
         Store(TWO_RANKS, selection)
     assert str(caught.value) == message
     assert os.linesep not in message
-
-
-def test_a_frame_has_the_columns_of_the_schema_and_the_selected_ranks() -> None:
-    traces = pl.DataFrame({"trace_id": [0, 1], "rank": [0, 1]})
-    kernels = pl.DataFrame({"kernel_id": [0, 1, 2], "trace_id": [0, 1, 1], "step_id": [5, 6, 7]})
-    steps = pl.DataFrame({"step_id": [6], "trace_id": [1], "number": [3]})
-    tables = {"trace": traces.lazy(), "kernel": kernels.lazy(), "step": steps.lazy()}
-    columns = {relation.name: [column.name for column in relation.columns] for relation in schema()}
-    with Store(tables, Selection(steps=frozenset({3}), ranks=frozenset({1}))) as opened:
-        assert opened.frame("trace").collect()["rank"].to_list() == [1]
-        found = opened.frame("kernel").collect()
-        assert (found.columns, found["kernel_id"].to_list()) == (columns["kernel"], [1, 2])
-        assert found["op_id"].null_count() == 2
-        assert opened.frame("op").collect().shape == (0, len(columns["op"]))

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from inline_snapshot import snapshot
 
+from tests.build import asked
 from tracekit.errors import TracekitError
 from tracekit.store import Limits, Store
 
@@ -48,7 +49,8 @@ def _files(folder: Path) -> dict[str, bytes]:
 
 def _state(store: Store) -> list[tuple[Any, ...]]:
     """Return all of the engine that a query could change for the next one."""
-    return store.ask(
+    return asked(
+        store,
         """
         select 'setting' as kind, name, value::varchar from duckdb_settings()
         union all select 'view', view_name, sql from duckdb_views() where not internal
@@ -59,7 +61,7 @@ def _state(store: Store) -> list[tuple[Any, ...]]:
         union all select 'statement', name, statement from duckdb_prepared_statements()
         union all select 'row', name, dur_ns::varchar from kernel
         order by all
-        """
+        """,
     ).rows()
 
 
@@ -237,7 +239,7 @@ def test_a_hostile_text_is_refused_and_changes_nothing(
     a_frame_of_this_test = pl.DataFrame({"x": [SECRET]})
     files = _files(folder)
     with pytest.raises(TracekitError) as caught:
-        store.ask(sql)
+        asked(store, sql)
     assert SECRET not in str(caught.value)
     assert "\n" not in str(caught.value)
     assert _files(folder) == files
@@ -247,9 +249,10 @@ def test_a_hostile_text_is_refused_and_changes_nothing(
 
 def test_no_function_of_the_engine_shows_a_file(store: Store, state: list[tuple[Any, ...]], folder: Path) -> None:
     files = _files(folder)
-    names = store.ask(
+    names = asked(
+        store,
         "select distinct function_name, function_type from duckdb_functions() "
-        "where function_type <> 'aggregate' and function_name not like '%collate\\_%' escape '\\' order by all"
+        "where function_type <> 'aggregate' and function_name not like '%collate\\_%' escape '\\' order by all",
     ).rows()
     assert len(names) > 500
     for name, kind in names:
@@ -267,7 +270,7 @@ def test_no_function_of_the_engine_shows_a_file(store: Store, state: list[tuple[
 def _rows(store: Store, sql: str) -> str:
     """Return an answer's rows as text, nothing where there is no answer."""
     try:
-        return repr(store.ask(sql).rows())
+        return repr(asked(store, sql).rows())
     except TracekitError:
         return ""
 
@@ -298,7 +301,9 @@ def test_no_query_learns_whose_machine_it_runs_on(monkeypatch: pytest.MonkeyPatc
                 )
             ),
         ]
-        assert opened.ask("select timezone('UTC', timestamptz '2020-01-01')::varchar").item() == "2020-01-01 00:00:00"
+        assert (
+            asked(opened, "select timezone('UTC', timestamptz '2020-01-01')::varchar").item() == "2020-01-01 00:00:00"
+        )
     for answer in seen:
         assert SECRET not in answer
         assert "Kathmandu" not in answer
@@ -321,7 +326,7 @@ def test_no_query_learns_whose_machine_it_runs_on(monkeypatch: pytest.MonkeyPatc
 )
 def test_a_text_that_would_choke_the_parser_is_refused(store: Store, sql: str) -> None:
     with pytest.raises(TracekitError, match=r"nested more than 200 deep|longer than 100,000 characters"):
-        store.ask(sql)
+        asked(store, sql)
 
 
 ENDLESS = [
@@ -338,11 +343,11 @@ ENDLESS = [
 def test_a_query_that_never_ends_is_stopped_and_the_next_one_is_answered(sql: str) -> None:
     with Store({"kernel": KERNELS.lazy()}, limits=Limits(seconds=1)) as opened:
         with pytest.raises(TracekitError) as caught:
-            opened.ask(sql, {"n": 10**12} if "$n" in sql else None)
+            asked(opened, sql, {"n": 10**12} if "$n" in sql else None)
         assert str(caught.value) == snapshot(
             "the query ran longer than 1 s and was stopped: ask for less, or raise --timeout"
         )
-        assert opened.ask("select count(*) from kernel").item() == 3
+        assert asked(opened, "select count(*) from kernel").item() == 3
 
 
 @pytest.mark.parametrize(
@@ -361,19 +366,19 @@ def test_a_query_that_never_ends_is_stopped_and_the_next_one_is_answered(sql: st
 def test_a_query_that_wants_all_memory_is_stopped_and_the_next_one_is_answered(sql: str) -> None:
     with Store({"kernel": KERNELS.lazy()}, limits=Limits(seconds=60, memory="100MB")) as opened:
         with pytest.raises(TracekitError) as caught:
-            opened.ask(sql)
+            asked(opened, sql)
         assert str(caught.value) == snapshot(
             "the query needs more than 100MB of memory: ask for less, or raise --memory-limit"
         )
-        assert opened.ask("select count(*) from kernel").item() == 3
+        assert asked(opened, "select count(*) from kernel").item() == 3
 
 
 def test_a_query_within_its_limits_is_not_stopped_by_those_before_it() -> None:
     with Store({"kernel": KERNELS.lazy()}, limits=Limits(seconds=2)) as opened:
         for _ in range(2):
             with pytest.raises(TracekitError, match="ran longer"):
-                opened.ask("select sleep_ms(60000)")
-            assert opened.ask("select sleep_ms(50), count(*) from kernel").row(0)[1] == 3
+                asked(opened, "select sleep_ms(60000)")
+            assert asked(opened, "select sleep_ms(50), count(*) from kernel").row(0)[1] == 3
 
 
 @pytest.mark.parametrize(

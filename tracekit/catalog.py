@@ -8,22 +8,25 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib import import_module
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from tracekit.analyses import backend_verdict, hta_questions, implementation_gain
+from tracekit.analyses import hta_questions
 from tracekit.analyses.headers import headers_of
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    import polars as pl
 
     from tracekit.store import Store
-    from tracekit.table import Status
+    from tracekit.table import Note, Status
 
 _BIGINT = range(-(2**63), 2**63)
-BY_CODE = {one.NAME: one for one in (backend_verdict, implementation_gain)}
-"""The analyses that answer a question of the store alone, by its name."""
+_BY_CODE = ("backend_verdict", "implementation_gain")
+"""The analyses that answer a question of the store alone; a module, with the question's name, has the answer."""
 _OPEN, _CLOSE = "-- /// query", "-- ///"
 
 
@@ -119,7 +122,7 @@ def names() -> list[str]:
     """Return the names of all questions, sorted."""
     entries = files("tracekit.queries").iterdir()
     in_sql = (entry.name.removesuffix(".sql") for entry in entries if entry.name.endswith(".sql"))
-    return sorted([*in_sql, *hta_questions.headers(), *BY_CODE])
+    return sorted([*in_sql, *hta_questions.headers(), *_BY_CODE])
 
 
 @cache
@@ -138,6 +141,12 @@ def question(name: str) -> Question:
         header = hta_questions.headers()[name] | {"notes": ()}  # they depend on the trace, and come with the answer
         return replace(_question(name, header, ""), beside=hta_questions.NEEDS)
     return _question(name, headers_of(name)[name] | {"notes": ()}, "")
+
+
+def analysis(name: str) -> Callable[..., tuple[pl.DataFrame, tuple[Note, ...]]]:
+    """Return what answers a question without SQL, of a store, its parameters' values and how to open another run."""
+    found: Callable[..., tuple[pl.DataFrame, tuple[Note, ...]]] = import_module(f"tracekit.analyses.{name}").answer
+    return found
 
 
 def parse(name: str, text: str) -> Question:

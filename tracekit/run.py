@@ -12,8 +12,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import polars as pl
-
 from tracekit import catalog, loading
 from tracekit.analyses import hta_questions
 from tracekit.analyses.doctor import diagnose, short, verdict
@@ -22,10 +20,12 @@ from tracekit.attention.devices.lookups import lookups
 from tracekit.errors import TracekitError
 from tracekit.loading.opening import Tables
 from tracekit.store import PHASES, Limits, Selection, Store, TooMuchMemory
-from tracekit.table import Note, Table
+from tracekit.table import Note, Rows, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    import polars as pl
 
     from tracekit.analyses.graph import Graph
     from tracekit.attention.devices.devices import Spec
@@ -82,6 +82,8 @@ class Run:
     @property
     def tables(self) -> dict[str, pl.LazyFrame]:
         """The tables by name, as Polars frames, the selection not applied."""
+        import polars as pl
+
         return {name: frame.cast({pl.Categorical: pl.String}) for name, frame in self._tables.items()}
 
     def query(self, question: str, **params: Any) -> Table:
@@ -95,21 +97,23 @@ class Run:
             return self._by_hta(asked, values)
         catalog.require(asked, self._store)
         if not asked.sql:
-            frame, said = catalog.BY_CODE[question].answer(self._store, values, self._other)
+            frame, said = catalog.analysis(question)(self._store, values, self._other)
             return Table(asked.name, frame, dict(asked.columns), (*said, *self._run_notes()))
         beside = [_used(rule, values) for rule in asked.notes if rule.sql]
         with self._noting() as of_run:
-            frame, found = self._store.beside(asked.sql, values, beside)
-        notes = (*_rule_notes(asked, frame, iter(found)), *of_run())
-        if not frame.height:
+            content, found = self._store.beside(asked.sql, values, beside)
+        notes = (*_rule_notes(asked, content, iter(found)), *of_run())
+        if not content.height:
             notes = (Note("info", "Nothing in the run, or in the selected part of it, matches."), *notes)
-        return Table(asked.name, frame.select(*asked.columns), dict(asked.columns), notes)
+        return Table(asked.name, content.select(*asked.columns), dict(asked.columns), notes)
 
     def _other(self, path: Path) -> Store:
         """Open another run whole, to compare with. Raises TracekitError if it is none."""
         return Store(self._tables_of(path), limits=self._limits)
 
     def _by_hta(self, asked: catalog.Question, values: Mapping[str, Any]) -> Table:
+        import polars as pl
+
         chosen = self._store.selection
         if chosen.steps or chosen.phases:
             problem = f"{asked.name} takes no --steps and no --phase, since HTA reads whole traces"
@@ -123,9 +127,9 @@ class Run:
 
     def sql(self, text: str) -> Table:
         """Answer one SELECT. Raises TracekitError if it is anything else, or fails."""
-        frame = self._store.ask(text)
-        notes = () if frame.height else (Note("info", "The query gives no rows."),)
-        return Table("sql", frame, dict.fromkeys(frame.columns, ""), notes)
+        content = self._store.ask(text)
+        notes = () if content.height else (Note("info", "The query gives no rows."),)
+        return Table("sql", content, dict.fromkeys(content.columns, ""), notes)
 
     def questions(self) -> Table:
         """List every question: whether this run can answer it, and what to record where it can't."""
@@ -141,15 +145,15 @@ class Run:
             "answerable": "Whether this run holds what it requires.",
             "needs": "What to record or install where it does not.",
         }
-        schema = {"question": pl.String, "summary": pl.String, "answerable": pl.Boolean, "needs": pl.String}
-        return Table("questions", pl.DataFrame(rows, schema=schema, orient="row"), docs, self._run_notes())
+        types = {"question": "String", "summary": "String", "answerable": "Boolean", "needs": "String"}
+        return Table("questions", Rows(types, rows), docs, self._run_notes())
 
     def summary(self) -> Table:
         """Say on one page where the run's time and memory go."""
         from tracekit.analyses.summary import summarize
 
-        table = summarize(self._store, self.name, verdict(self._diagnosis.frame))
-        return Table(table.name, table.frame, table.docs, (*table.notes, *self._run_notes()))
+        table = summarize(self._store, self.name, verdict(self._diagnosis))
+        return Table(table.name, table.content, table.docs, (*table.notes, *self._run_notes()))
 
     def doctor(self) -> Table:
         """Say, a row a check, whether the recording is fit to judge by, whatever steps and phases are selected."""
@@ -231,7 +235,7 @@ def _used(rule: catalog.NoteRule, values: Mapping[str, Any]) -> tuple[str, dict[
 
 
 def _rule_notes(
-    asked: catalog.Question, answer: pl.DataFrame, found: Iterator[tuple[Any, ...] | None]
+    asked: catalog.Question, answer: Rows | pl.DataFrame, found: Iterator[tuple[Any, ...] | None]
 ) -> Iterator[Note]:
     for rule in asked.notes:
         told = next(found) if rule.sql else next(answer.select(rule.column).iter_rows(), None)

@@ -6,10 +6,11 @@ Owns the plain data type that questions return and formats render. It computes n
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     import polars as pl
 
@@ -26,19 +27,65 @@ class Note:
 
 
 @dataclass(frozen=True)
+class Rows:
+    """Rows of plain values: numbers, booleans, texts. Polars, which is slow to import, is not needed to show them.
+
+    `types` names every column and, as Polars does, its type; `rows` have a value for each.
+    """
+
+    types: Mapping[str, str]
+    rows: Sequence[tuple[Any, ...]]
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns' names."""
+        return [*self.types]
+
+    @property
+    def height(self) -> int:
+        """The number of rows."""
+        return len(self.rows)
+
+    def iter_rows(self) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows."""
+        return iter(self.rows)
+
+    def select(self, *names: str) -> Rows:
+        """Return these columns, in this order."""
+        if [*names] == self.columns:
+            return self
+        places = [self.columns.index(name) for name in names]
+        return Rows({name: self.types[name] for name in names}, [tuple(row[at] for at in places) for row in self.rows])
+
+    def frame(self) -> pl.DataFrame:
+        """Return the rows as a Polars frame. 128-bit integers are decimals in it, as they are in all that SQL gives."""
+        import polars as pl
+
+        kinds = {
+            name: pl.Decimal(38, 0) if kind == "Int128" else getattr(pl, kind) for name, kind in self.types.items()
+        }
+        return pl.DataFrame(self.rows, schema=kinds, orient="row")
+
+
+@dataclass(frozen=True)
 class Table:
     """An answer.
 
-    `name` is the question's; `frame` holds the rows, with unit suffixes in the column names; `docs` says for
-    every column, in the frame's order, what it means. Raises ValueError if the two name different columns.
+    `name` is the question's; `content` holds the rows, with unit suffixes in the column names; `docs` says for
+    every column, in the same order, what it means. Raises ValueError if the two name different columns.
     """
 
     name: str
-    frame: pl.DataFrame
+    content: pl.DataFrame | Rows
     docs: Mapping[str, str]
     notes: tuple[Note, ...] = field(default=())
 
     def __post_init__(self) -> None:
-        if list(self.docs) != self.frame.columns:
-            message = f"{self.name}: documented columns {list(self.docs)} are not {self.frame.columns}"
+        if list(self.docs) != self.content.columns:
+            message = f"{self.name}: documented columns {list(self.docs)} are not {self.content.columns}"
             raise ValueError(message)
+
+    @cached_property
+    def frame(self) -> pl.DataFrame:
+        """The rows as a Polars frame."""
+        return self.content.frame() if isinstance(self.content, Rows) else self.content

@@ -86,7 +86,7 @@ def test_nothing_is_found_on_a_healthy_trace() -> None:
     assert found(table) == {}
     assert set(table.frame["next_capture"]) == {""}
     assert table.frame["check"].to_list() == list(CHECKS)
-    assert verdict(table.frame) == "fit to judge by"
+    assert verdict(table) == "fit to judge by"
     assert [(note.status, note.text) for note in table.notes] == [("info", "fit to judge by.")]
 
 
@@ -357,7 +357,7 @@ def test_a_run_without_a_device_has_nothing_held_against_its_device() -> None:
     events = without("kernel", "cuda_runtime")(healthy())
     table = diagnosis(events)
     assert set(found(table).values()) == {"unknown"}
-    assert verdict(table.frame) == "fit to judge by"
+    assert verdict(table) == "fit to judge by"
     whys = set(table.frame.filter(pl.col("verdict") == "unknown")["meaning"])
     assert whys == {"no device work was recorded"}
 
@@ -398,7 +398,7 @@ def test_a_file_that_was_cut_off_is_bad() -> None:
     with open_tables(cut) as opened:
         table, notes = opened.doctor(), opened.query("top_kernels").notes
     assert found(table) == {"read_whole": "bad", "end_marker": "unknown", "dialect": "unknown"}
-    assert verdict(table.frame) == "not fit to judge by: file cut off"
+    assert verdict(table) == "not fit to judge by: file cut off"
     assert [note.text for note in notes] == snapshot(["trace quality: the file was cut off (see `tracekit doctor`)."])
 
 

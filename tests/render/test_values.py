@@ -4,7 +4,8 @@ import duckdb
 import polars as pl
 import pytest
 
-from tracekit.render.values import json_text, plain_values
+from tracekit.render.frames import plain_values
+from tracekit.render.values import json_text
 
 
 @pytest.mark.parametrize(

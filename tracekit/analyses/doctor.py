@@ -6,14 +6,13 @@ that are alike.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-import polars as pl
 
 from tracekit.analyses import doctor_device, doctor_ranks, doctor_recording
 from tracekit.analyses.doctor_finding import Finding, with_offset
 from tracekit.analyses.doctor_scans import quick, rules, thorough
-from tracekit.table import Note, Table
+from tracekit.table import Note, Rows, Table
 from tracekit.units import FRACTION, text
 
 if TYPE_CHECKING:
@@ -36,11 +35,11 @@ DOCS = {
     "next_capture": "What to do when recording again; empty where all is well.",
     "ask": "The question that says more.",
 }
-_SCHEMA = dict.fromkeys(DOCS, pl.String()) | {
-    "count": pl.Int64(),
-    "share_frac": pl.Float64(),
-    "value_ns": pl.Int64(),
-    "ratio": pl.Float64(),
+_TYPES = dict.fromkeys(DOCS, "String") | {
+    "count": "Int64",
+    "share_frac": "Float64",
+    "value_ns": "Int64",
+    "ratio": "Float64",
 }
 _RANKING = ("bad", "warn", "unknown", "ok")
 _BY_SEVERITY = {"info": "ok", "warn": "warn", "bad": "bad"}
@@ -63,25 +62,25 @@ def diagnose(store: Store, unanswerable: Mapping[str, Sequence[str]]) -> Table:
     traces = _with_siblings(store, thorough(store), unanswerable)
     rows = [row for rule in rules()["check"] for row in _rows(rule, traces)]
     rows += _unspoken(traces)
-    frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
-    said = verdict(frame)
+    table = Table("doctor", Rows(_TYPES, rows), DOCS)
+    said = verdict(table)
     status: Status = "info" if said.startswith("fit to") else "warning"
-    return Table("doctor", frame, DOCS, (Note(status, f"{said}."),))
+    return replace(table, notes=(Note(status, f"{said}."),))
 
 
-def verdict(frame: pl.DataFrame) -> str:
-    """Return in one line whether a run is fit to judge by, and why not, from the rows of `diagnose`."""
-    doubtful = frame.filter(pl.col("bears_on") == "numbers")
-    bad, warned = (
-        list(dict.fromkeys(map(_fault, doubtful.filter(pl.col("verdict") == each)["check"])))
-        for each in ("bad", "warn")
-    )
-    lacking = frame.filter((pl.col("bears_on") == "answers") & (pl.col("verdict") == "warn"))["check"]
+def verdict(diagnosis: Table) -> str:
+    """Return in one line whether a run is fit to judge by, and why not, from what `diagnose` returned."""
+    found = list(diagnosis.content.select("check", "bears_on", "verdict").iter_rows())
+
+    def faults(about: str, judged: str) -> list[str]:
+        return list(dict.fromkeys(_fault(check) for check, *told in found if told == [about, judged]))
+
+    bad, warned, lacking = faults("numbers", "bad"), faults("numbers", "warn"), faults("answers", "warn")
     if bad:
         return f"not fit to judge by: {', '.join(bad)}" + (f"; with care: {', '.join(warned)}" if warned else "")
     if warned:
         return f"fit with care: {', '.join(warned)}"
-    lacks = f", as far as it goes (lacks: {', '.join(dict.fromkeys(map(_fault, lacking)))})" if len(lacking) else ""
+    lacks = f", as far as it goes (lacks: {', '.join(lacking)})" if lacking else ""
     return f"fit to judge by{lacks}"
 
 

@@ -23,7 +23,7 @@ _Line = tuple[str, str, str | None]
 def page(table: Table) -> Table:
     """Return the rows of `diagnose` as lines of topic, finding and question, the verdict first."""
     rows = table.frame
-    lines = [("verdict", verdict(rows), None), *_found(rows), *_lacking(rows), *_next(rows), *_quiet(rows)]
+    lines = [("verdict", verdict(table), None), *_found(rows), *_lacking(rows), *_next(rows), *_quiet(rows)]
     frame = pl.DataFrame(lines, schema=dict.fromkeys(_DOCS, pl.String), orient="row")
     return Table(table.name, frame, _DOCS, table.notes[1:])
 

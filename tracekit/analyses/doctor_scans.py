@@ -10,11 +10,9 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
+from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tracekit.store import Store
 
 Facts = dict[str, Any]
@@ -37,6 +35,17 @@ _KERNELS = """
     from kernel
     group by all
     order by all
+"""
+_WORK = """
+    select
+        trace_id,
+        (op_id is not null or op_name is not null) as has_op, -- or named by a capture
+        launch_id is not null as has_launch,
+        sum(dur_ns)::double as ns,
+        count(*) filter (where dur_ns > $longest_ns) as endless,
+        max(dur_ns) filter (where dur_ns <= $longest_ns) as longest_ns
+    from kernel
+    group by all
 """
 _DEVICES = """
     select trace_id, list(distinct device order by device) as devices
@@ -209,8 +218,7 @@ def rules() -> dict[str, Any]:
 def quick(store: Store) -> dict[int, Facts]:
     """Return by trace what a few short scans tell: its own row, quality and device work."""
     traces = _traces(store)
-    for row in _work(store).iter_rows(named=True):
-        traces[row["trace_id"]]["kernels"].append(row)
+    _collect(store, traces, "kernels", _WORK, _bounds("longest_ns"))
     if any(row["check_name"] == "launch_without_work" for facts in traces.values() for row in facts["quality"]):
         _lost(store, traces)
     return traces
@@ -234,36 +242,14 @@ def thorough(store: Store) -> dict[int, Facts]:
     return traces
 
 
-def _work(store: Store) -> pl.DataFrame:
-    """Return how much device work has an op, or the name of one by a capture, and a launch, by trace."""
-    longest_ns = rules()["scan"]["longest_ns"]
-    dur_ns = pl.col("dur_ns")
-    work = store.frame("kernel").select(
-        "trace_id",
-        dur_ns.cast(pl.Int64),
-        has_op=pl.col("op_id").is_not_null() | pl.col("op_name").is_not_null(),
-        has_launch=pl.col("launch_id").is_not_null(),
-    )
-    sums = work.group_by("trace_id", "has_op", "has_launch").agg(
-        ns=dur_ns.cast(pl.Float64).sum(),
-        endless=(dur_ns > longest_ns).sum(),
-        longest_ns=dur_ns.filter(dur_ns <= longest_ns).max(),
-    )
-    return sums.collect()
-
-
 def _traces(store: Store) -> dict[int, Facts]:
-    rows = _ordered(store.frame("trace"), "rank", "trace_id", nulls_last=False)
+    rows = store.rows("select * from trace order by rank nulls first, trace_id")
+    if not rows:
+        raise TracekitError("the run holds no trace", "load the trace again with this version of tracekit")
     traces: dict[int, Facts] = {row["trace_id"]: row | {"quality": [], "steps": [], "kernels": []} for row in rows}
-    quality = store.frame("quality")
-    for row in _ordered(quality, *quality.collect_schema().names(), nulls_last=True):
+    for row in store.rows("select * from quality order by all"):
         traces[row["trace_id"]]["quality"].append(row)
     return traces
-
-
-def _ordered(frame: pl.LazyFrame, *names: str, nulls_last: bool) -> Iterator[dict[str, Any]]:
-    texts = frame.collect().cast({pl.Categorical: pl.String})  # categories are ordered by when they appear
-    return texts.sort(names, nulls_last=nulls_last).iter_rows(named=True)
 
 
 def _lost(store: Store, traces: dict[int, Facts]) -> None:
@@ -275,10 +261,10 @@ def _bounds(*names: str) -> Facts:
 
 
 def _collect(store: Store, traces: dict[int, Facts], name: str, sql: str, params: Facts | None = None) -> None:
-    for row in store.own(sql, params).iter_rows(named=True):
+    for row in store.rows(sql, params):
         traces[row["trace_id"]][name].append(row)
 
 
 def _merge(store: Store, traces: dict[int, Facts], sql: str, params: Facts | None = None) -> None:
-    for row in store.own(sql, params).iter_rows(named=True):
+    for row in store.rows(sql, params):
         traces[row["trace_id"]].update(row)

@@ -25,19 +25,16 @@ def bundle() -> None:
 @options.output
 def info(source: str, *, answer: Answer) -> None:
     """List what the bundle at PATH holds, and what was left out."""
-    import polars as pl
-
     from tracekit.bundle import Bundle
-    from tracekit.table import Note, Table
+    from tracekit.table import Note, Rows, Table
 
     opened = Bundle.open(Path(source))
     rows = [(name, opened.size(name)) for name in opened.names()]
     manifest = opened.manifest
     notes = [Note("info", f"Written by tracekit {manifest.tool_version}, schema version {manifest.schema_version}.")]
     notes += [Note("info", f"Left out: {name} ({reason}).") for name, reason in manifest.left_out.items()]
-    frame = pl.DataFrame(rows, schema={"entry": pl.String, "size_bytes": pl.Int64}, orient="row")
     docs = {"entry": "Name inside the bundle.", "size_bytes": "Size."}
-    emit(Table("bundle", frame, docs, tuple(notes)), answer)
+    emit(Table("bundle", Rows({"entry": "String", "size_bytes": "Int64"}, rows), docs, tuple(notes)), answer)
 
 
 @bundle.command()

@@ -65,24 +65,20 @@ def _lines(found: Info) -> list[str]:
 
 
 def _table(found: Info) -> Table:
-    import polars as pl
-
-    from tracekit.table import Table
+    from tracekit.table import Rows, Table
 
     columns = {
-        "folder": (str(found.folder), pl.String, "Where the cache lies."),
-        "runs": (found.runs, pl.Int64, "Runs it holds."),
-        "size_bytes": (found.bytes, pl.Int64, "Size of all runs."),
-        "limit_bytes": (found.limit_bytes, pl.Int64, "Size above which the runs used longest ago are deleted."),
-        "left_over_bytes": (found.left_over_bytes, pl.Int64, "Size of what broken-off writes left behind."),
-        "oldest_use": (_iso(found.oldest_use), pl.String, "When the run used longest ago was used last, in UTC."),
-        "newest_use": (_iso(found.newest_use), pl.String, "When a run was used last, in UTC."),
+        "folder": (str(found.folder), "String", "Where the cache lies."),
+        "runs": (found.runs, "Int64", "Runs it holds."),
+        "size_bytes": (found.bytes, "Int64", "Size of all runs."),
+        "limit_bytes": (found.limit_bytes, "Int64", "Size above which the runs used longest ago are deleted."),
+        "left_over_bytes": (found.left_over_bytes, "Int64", "Size of what broken-off writes left behind."),
+        "oldest_use": (_iso(found.oldest_use), "String", "When the run used longest ago was used last, in UTC."),
+        "newest_use": (_iso(found.newest_use), "String", "When a run was used last, in UTC."),
     }
-    frame = pl.DataFrame(
-        {name: [value] for name, (value, _, _) in columns.items()},
-        schema={name: kind for name, (_, kind, _) in columns.items()},
-    )
-    return Table("cache", frame, {name: doc for name, (_, _, doc) in columns.items()})
+    row = tuple(value for value, _, _ in columns.values())
+    content = Rows({name: kind for name, (_, kind, _) in columns.items()}, [row])
+    return Table("cache", content, {name: doc for name, (_, _, doc) in columns.items()})
 
 
 def _iso(moment: datetime | None) -> str | None:

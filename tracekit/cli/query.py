@@ -72,15 +72,12 @@ def _is_sql(question: str) -> bool:
 
 
 def _list(answer: Answer) -> None:
-    import polars as pl
-
     from tracekit import catalog
-    from tracekit.table import Table
+    from tracekit.table import Rows, Table
 
     rows = [(name, catalog.question(name).summary) for name in catalog.names()]
-    frame = pl.DataFrame(rows, schema={"question": pl.String, "summary": pl.String}, orient="row")
     docs = {"question": "Name to ask by.", "summary": "What it answers."}
-    emit(Table("questions", frame, docs), answer)
+    emit(Table("questions", Rows(dict.fromkeys(docs, "String"), rows), docs), answer)
 
 
 def _describe(name: str) -> None:

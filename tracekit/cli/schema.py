@@ -19,10 +19,8 @@ if TYPE_CHECKING:
 @options.output
 def schema(table: str | None, *, answer: Answer) -> None:
     """List the tables of a run and their columns, or those of TABLE alone."""
-    import polars as pl
-
     from tracekit.store import schema as relations
-    from tracekit.table import Table
+    from tracekit.table import Rows, Table
 
     chosen = [relation for relation in relations() if table in (None, relation.name)]
     if not chosen:
@@ -33,6 +31,5 @@ def schema(table: str | None, *, answer: Answer) -> None:
         if table is None:
             rows.append((relation.name, None, "view" if relation.is_view else "table", relation.doc))
         rows += [(relation.name, column.name, column.type.lower(), column.doc) for column in relation.columns]
-    kinds = {"table": pl.String, "column": pl.String, "type": pl.String, "meaning": pl.String}
     docs = {"table": "Table or view.", "column": "Column.", "type": "Type.", "meaning": "What it means."}
-    emit(Table("schema", pl.DataFrame(rows, schema=kinds, orient="row"), docs), answer)
+    emit(Table("schema", Rows(dict.fromkeys(docs, "String"), rows), docs), answer)

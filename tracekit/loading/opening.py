@@ -105,13 +105,8 @@ def held(entries: Mapping[str, bytes], shown: str) -> Tables:
         table = entry.removeprefix("tables/").split("/")[0].removesuffix(".parquet")
         parts.setdefault(table, {})[entry] = content
     if "trace" not in parts:
-        raise no_tables(shown)
+        raise TracekitError(f"{shown} holds no tables", "load the trace again with this version of tracekit")
     return Tables(parts, shown)
-
-
-def no_tables(shown: str) -> TracekitError:
-    """Return what to say of a bundle without a trace."""
-    return TracekitError(f"{shown} holds no tables", "load the trace again with this version of tracekit")
 
 
 def _unreadable(entry: str, shown: str) -> TracekitError:

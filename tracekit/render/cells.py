@@ -8,14 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
-
 from tracekit.render.escape import visible
 from tracekit.render.figures import NULL, figures
-from tracekit.render.values import json_text, plain_values
+from tracekit.render.values import json_text, plain_columns
 from tracekit.units import stem_of, unit_of
 
 if TYPE_CHECKING:
+    from tracekit.render.values import Plain
     from tracekit.table import Table
 
 NO_ROWS = "no rows"
@@ -24,7 +23,7 @@ NO_ROWS = "no rows"
 
 @dataclass(frozen=True)
 class Column:
-    """A column ready to draw: its name in the frame, its header, and a text for each row.
+    """A column ready to draw: its name, its header, and a text for each row.
 
     One that is measured has numbers with a unit.
     """
@@ -37,20 +36,20 @@ class Column:
 
 
 def columns_of(table: Table) -> list[Column]:
-    """Return the table's columns as text, in the frame's order."""
-    return [_column(series) for series in plain_values(table.frame)]
+    """Return the table's columns as text, in their order."""
+    return [_column(column) for column in plain_columns(table)]
 
 
-def _column(series: pl.Series) -> Column:
-    name, values = series.name, series.to_list()
-    if series.dtype.is_numeric() or series.dtype == pl.Null:
-        symbol, cells = figures(name, values)
+def _column(column: Plain) -> Column:
+    name = column.name
+    if column.is_numeric:
+        symbol, cells = figures(name, column.values)
         return Column(
             name, _header(stem_of(name), symbol), cells, is_numeric=True, is_measured=unit_of(name) is not None
         )
-    unit = unit_of(name) if series.dtype.is_nested() else None
+    unit = unit_of(name) if column.is_nested else None
     header = _header(stem_of(name), unit.name) if unit else _header(name, "")
-    return Column(name, header, [_word(value) for value in values], is_numeric=False)
+    return Column(name, header, [_word(value) for value in column.values], is_numeric=False)
 
 
 def _header(words: str, symbol: str) -> str:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.render.values import json_text, plain_values
+from tracekit.render.frames import plain_values
+from tracekit.render.values import json_text
 
 if TYPE_CHECKING:
     from tracekit.table import Table

@@ -9,13 +9,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from tracekit.render.values import (
-    described_columns,
-    described_notes,
-    json_text,
-    plain_values,
-    whole_decimals_as_integers,
-)
+from tracekit.render.values import described_columns, described_notes, json_text, plain_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,8 +25,10 @@ def render_json(table: Table) -> bytes:
     Characters that don't print, some of which steer a terminal, are written as `\u` escapes, which every
     reader undoes.
     """
-    columns = described_columns(whole_decimals_as_integers(table.frame), table.docs)
-    rows = plain_values(table.frame).iter_rows(named=True)
+    plain = plain_columns(table)
+    columns = described_columns({column.name: column.type for column in plain}, table.docs)
+    names = [column.name for column in plain]
+    rows = (dict(zip(names, row, strict=True)) for row in zip(*(column.values for column in plain), strict=True))
     text = (
         "{\n"
         f'  "name": {json_text(table.name)},\n'

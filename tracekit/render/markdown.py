@@ -30,7 +30,7 @@ def render_markdown(table: Table) -> bytes:
         _row("---:" if column.is_numeric else "---" for column in columns),
     ]
     lines += [_row(map(_literal, row)) for row in zip(*(column.cells for column in columns), strict=True)]
-    if table.frame.is_empty():
+    if not table.content.height:
         lines += ["", NO_ROWS]
     if table.notes:
         lines += ["", *(f"- {_literal(line)}" for line in note_lines(table))]

@@ -11,13 +11,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.render.values import (
-    described_columns,
-    described_notes,
-    json_text,
-    retyped,
-    whole_decimals_as_integers,
-)
+from tracekit.render.frames import retyped, whole_decimals_as_integers
+from tracekit.render.values import described_columns, described_notes, json_text
 
 if TYPE_CHECKING:
     from tracekit.table import Table
@@ -33,13 +28,14 @@ def render_parquet(table: Table) -> bytes:
     """
     frame = whole_decimals_as_integers(table.frame)
     frame = frame.select(_readable(column) for column in frame)
+    types = {name: str(kind) for name, kind in frame.schema.items()}
     file = io.BytesIO()
     frame.write_parquet(
         file,
         compression="zstd",
         metadata={
             "tracekit.name": table.name,
-            "tracekit.columns": json_text(described_columns(frame, table.docs)),
+            "tracekit.columns": json_text(described_columns(types, table.docs)),
             "tracekit.notes": json_text(described_notes(table)),
         },
     )

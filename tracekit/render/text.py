@@ -57,7 +57,7 @@ def render_text(table: Table, width: int | None = None) -> bytes:
     unbounded = [min(_extent(column, _LONGEST).natural, _LONGEST) for column in columns]
     widths = unbounded if width is None else _fitted(columns, width)
     lines = _grid(columns[: len(widths)], widths, wraps=width is not None)
-    if table.frame.is_empty():
+    if not table.content.height:
         lines.append(NO_ROWS)
     remarks = _remarks(table, every, columns, len(widths))
     lines += ["", *(line for remark in remarks for line in _wrapped(remark, width))] if remarks else []

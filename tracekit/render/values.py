@@ -1,27 +1,24 @@
 """An answer's values and columns as plain data, exact, for the formats that spell them out.
 
-Owns how types that a format can't say (128-bit integers as decimals, dates, durations, bytes) become ones
-that every format can, and what a format tells about a column. It never rounds, and knows nothing of looks.
+Owns what a format tells about a column. It never rounds, knows nothing of looks, and imports Polars only for answers
+that are frames.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypedDict
 
-import msgspec
-import polars as pl
-
+from tracekit.table import Rows
 from tracekit.units import unit_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from polars.datatypes import DataTypeClass
+    import msgspec
 
     from tracekit.table import Table
-
-json_bytes = msgspec.json.Encoder(decimal_format="number").encode
-"""JSON in UTF-8: exact numbers, ISO dates, base64 bytes; NaN and infinities become null."""
 
 
 class ColumnFacts(TypedDict):
@@ -34,62 +31,58 @@ class ColumnFacts(TypedDict):
 
 
 def json_text(value: Any) -> str:
-    """Return a value as compact JSON."""
-    return json_bytes(value).decode()
+    """Return a value as compact JSON: exact numbers, ISO dates, base64 bytes; NaN and infinities become null."""
+    return _encoder().encode(value).decode()
 
 
-def described_columns(frame: pl.DataFrame, docs: Mapping[str, str]) -> list[ColumnFacts]:
-    """Return what is known of each column, in the frame's order."""
+@cache
+def _encoder() -> msgspec.json.Encoder:
+    import msgspec
+
+    return msgspec.json.Encoder(decimal_format="number")
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A column of numbers, booleans, strings and nested ones: dates in ISO 8601, bytes in base64.
+
+    `type` is what Polars calls the type that it had.
+    """
+
+    name: str
+    type: str
+    values: list[Any]
+    is_numeric: bool
+    is_nested: bool = False
+
+
+def plain_columns(table: Table) -> list[Plain]:
+    """Return the columns of a table, in their order."""
+    content = table.content
+    if isinstance(content, Rows):
+        columns = [list(values) for values in zip(*content.rows, strict=True)] or [[] for _ in content.types]
+        return [
+            Plain(name, kind, values, is_numeric=kind not in {"String", "Boolean"})
+            for (name, kind), values in zip(content.types.items(), columns, strict=True)
+        ]
+    from tracekit.render.frames import is_number, plain_values, whole_decimals_as_integers
+
+    typed = whole_decimals_as_integers(content)
+    return [
+        Plain(name, str(kind), series.to_list(), is_numeric=is_number(series), is_nested=series.dtype.is_nested())
+        for (name, kind), series in zip(typed.schema.items(), plain_values(content), strict=True)
+    ]
+
+
+def described_columns(types: Mapping[str, str], docs: Mapping[str, str]) -> list[ColumnFacts]:
+    """Return what is known of each column, in the order of the types."""
     facts = []
-    for (name, dtype), doc in zip(frame.schema.items(), docs.values(), strict=True):
+    for (name, kind), doc in zip(types.items(), docs.values(), strict=True):
         unit = unit_of(name)
-        facts.append(ColumnFacts(name=name, unit=unit.name if unit else None, doc=doc, type=str(dtype)))
+        facts.append(ColumnFacts(name=name, unit=unit.name if unit else None, doc=doc, type=kind))
     return facts
 
 
 def described_notes(table: Table) -> list[dict[str, str]]:
     """Return the notes as plain data."""
     return [{"status": note.status, "text": note.text} for note in table.notes]
-
-
-def retyped(dtype: pl.DataType, leaf: Callable[[pl.DataType], pl.DataType]) -> pl.DataType:
-    """Return a type with `leaf` applied to every type inside it that holds no others."""
-    match dtype:
-        case pl.List():
-            return pl.List(retyped(_instance(dtype.inner), leaf))
-        case pl.Array():
-            return pl.Array(retyped(_instance(dtype.inner), leaf), dtype.size)
-        case pl.Map():
-            return pl.Map(retyped(_instance(dtype.key), leaf), retyped(_instance(dtype.value), leaf))
-        case pl.Struct():
-            return pl.Struct({field.name: retyped(_instance(field.dtype), leaf) for field in dtype.fields})
-    return leaf(dtype)
-
-
-def whole_decimals_as_integers(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame with decimals of scale 0 as 128-bit integers, at any depth.
-
-    DuckDB's `sum` of a bigint is such a decimal by the time Polars holds it, and it means an integer.
-    """
-    return frame.select(column.cast(retyped(column.dtype, _integer_for_decimal)) for column in frame)
-
-
-def plain_values(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame in numbers, booleans, strings and nested ones: dates in ISO 8601, bytes in base64."""
-    return frame.select(_plain(column) for column in whole_decimals_as_integers(frame))
-
-
-def _instance(dtype: DataTypeClass | pl.DataType) -> pl.DataType:
-    return dtype if isinstance(dtype, pl.DataType) else dtype()
-
-
-def _integer_for_decimal(dtype: pl.DataType) -> pl.DataType:
-    return pl.Int128() if isinstance(dtype, pl.Decimal) and dtype.scale == 0 else dtype
-
-
-def _plain(column: pl.Series) -> pl.Series:
-    if column.dtype.is_temporal():
-        return column.dt.to_string("iso:strict")
-    if column.dtype == pl.Binary:
-        return column.bin.encode("base64")
-    return column.cast(pl.String) if isinstance(column.dtype, pl.Categorical | pl.Enum) else column

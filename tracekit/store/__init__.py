@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,22 +15,25 @@ import duckdb
 from tracekit.errors import TracekitError
 from tracekit.loading.opening import Tables
 from tracekit.store.definitions import Definitions
+from tracekit.store.rows import first_row, framed, named_rows, plain
 from tracekit.store.schema import Column, Relation, comment_statements, schema, tables
 from tracekit.store.views import PHASES, Selection
 from tracekit.store.wall import Limits, TooMuchMemory, connect, fault, get_ready, held, one_select
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import polars as pl
 
     from tracekit.attention.devices.lookups import Lookup
+    from tracekit.store.rows import Taker
     from tracekit.store.wall import Answer
+    from tracekit.table import Rows
 
 __all__ = ["PHASES", "Column", "Limits", "Relation", "Selection", "Store", "TooMuchMemory", "get_ready", "schema"]
 
-_HELD = "_held"
 _NO_TABLE_HOLDS = re.compile(r"\bINTERVAL\b|\bUNION\(")
+_PATH = re.compile(r"\btracekit://_(\w+)/")
 _CATALOG = re.compile(
     r"duckdb_|information_schema|pragma_|pg_|sqlite_|\b(?:show|describe|summarize)\b|\(\s*desc\b", re.IGNORECASE
 )
@@ -51,7 +54,7 @@ class Store:
         `lookups` are tables to be made of these. Raises TracekitError if the selection names a step or rank that the
         run has not.
         """
-        from tracekit.store.source import Files
+        from tracekit.store.source import Files  # fsspec is imported while the engine gets ready
 
         self.selection = selection or Selection()
         self.limits = limits or Limits()
@@ -81,69 +84,82 @@ class Store:
             self._check_known("step", chosen.steps, "number", "step")
 
     def _check_known(self, what: str, asked: frozenset[int], column: str, table: str) -> None:
-        known = _numbers(self._tables.get(table), column)
+        known = self._definitions.numbers(table, column)
         if missing := sorted(asked - set(known)):
             shown = ", ".join(map(str, known[:12])) + (", ..." if known[12:] else "")
             remedy = f"it has {shown}" if known else f"its trace does not number any {what}"
             raise TracekitError(f"the run has no {what} {missing[0]}", remedy)
 
-    def ask(self, sql: str, params: Mapping[str, Any] | None = None) -> pl.DataFrame:
+    def ask(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows | pl.DataFrame:
         """Run one SELECT that anybody may have written, with named parameters, and return its rows.
 
         Raises TracekitError if the text is anything else, doesn't bind, fails, or goes over its limits.
         """
         text = one_select(sql, self._con)
         if _CATALOG.search(text):
-            self._definitions.make_all()
+            self._make_all()
             if not self._is_commented:  # only the engine's catalog shows them
                 self._con.execute(comment_statements())
                 self._is_commented = True
-        self._definitions.make(text)
+        self._make(text)
         answer = (self._con, lambda: self._checked_rows(text, dict(params or {})))
         try:
-            frame: pl.DataFrame = self._held([answer])[0]
+            found: Rows | pl.DataFrame = self._held([answer])[0]
         except TracekitError as error:
             if not isinstance(error.__cause__, duckdb.CatalogException) or self._definitions.are_whole:
                 raise
-            self._definitions.make_all()  # it was named as only the engine can read, or its neighbours are to be told
-            frame = self._held([answer])[0]
-        return frame
+            self._make_all()  # it was named as only the engine can read, or its neighbours are to be told
+            found = self._held([answer])[0]
+        return found
 
     def own(self, sql: str, params: Mapping[str, Any] | None = None) -> pl.DataFrame:
         """Run one SELECT of tracekit's own, which needs no check, and return its rows; threads may do so at once.
 
         Raises TracekitError if it fails, or goes over its limits.
         """
-        return self.beside(sql, params, ())[0]
+        frame: pl.DataFrame = self._own([(framed, sql, params)])[0]
+        return frame
+
+    def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        """Return the rows that `own` does as Python's own values by name of column, without Polars."""
+        rows: list[dict[str, Any]] = self._own([(named_rows, sql, params)])[0]
+        return rows
+
+    def scalar(self, sql: str, params: Mapping[str, Any] | None = None) -> Any:
+        """Return the first column of the first row of a SELECT of our own, or None where there is no row."""
+        row = self._own([(first_row, sql, params)])[0]
+        return row[0] if row else None
 
     def beside(
         self,
         sql: str,
         params: Mapping[str, Any] | None,
         others: Sequence[tuple[str, Mapping[str, Any] | None]],
-    ) -> tuple[pl.DataFrame, list[tuple[Any, ...] | None]]:
+    ) -> tuple[Rows | pl.DataFrame, list[tuple[Any, ...] | None]]:
         """Run a SELECT of tracekit's own as `own` does, others at its side: its rows, and the first row of each other.
 
         One without rows gives None.
         """
-        asked = [(sql, params), *others]
+        content, *rows = self._own([(plain, sql, params), *((first_row, *other) for other in others)])
+        return content, rows
+
+    def _own(self, asked: Sequence[tuple[Taker, str, Mapping[str, Any] | None]]) -> list[Any]:
+        """Run SELECTs of tracekit's own, side by side, and return what each taker makes of its rows."""
+        for _, text, _ in asked:
+            self._make(text)
         cursors = [self._con.cursor() for _ in asked]
         self._cursors.update(cursors)
-        for text, _ in asked:
-            self._definitions.make(text)
-        takers = [_rows, *[_first_row] * len(others)]
         try:
-            frame, *rows = self._held(
+            return self._held(
                 [
                     (cursor, partial(take, cursor, text, values))
-                    for take, cursor, (text, values) in zip(takers, cursors, asked, strict=True)
+                    for cursor, (take, text, values) in zip(cursors, asked, strict=True)
                 ]
             )
         finally:
             for cursor in cursors:
                 self._cursors.discard(cursor)
                 cursor.close()
-        return frame, rows
 
     def interrupt(self) -> None:
         """Stop what other threads ask by `own` and `beside` at this moment; they raise TracekitError."""
@@ -151,84 +167,46 @@ class Store:
             with suppress(duckdb.Error):  # it may have been closed since
                 cursor.interrupt()
 
+    def _make(self, sql: str) -> None:
+        with self._told():
+            self._definitions.make(sql)
+
+    def _make_all(self) -> None:
+        with self._told():
+            self._definitions.make_all()
+
     def _held(self, answers: Sequence[Answer]) -> list[Any]:
-        try:
+        with self._told():
             return held(self.limits, answers)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Raise what the engine says as a TracekitError, which names the entry of a bundle that is damaged."""
+        try:
+            yield
         except (duckdb.Error, OSError) as error:  # rows that are read in pieces fail with OSError, in DuckDB's words
+            for table in _PATH.findall(str(error)):
+                self._tables.check(table)
             raise fault(str(error), self.limits) from error
 
-    def _checked_rows(self, text: str, values: dict[str, Any]) -> pl.DataFrame:
+    def _checked_rows(self, text: str, values: dict[str, Any]) -> Rows | pl.DataFrame:
         # Only a SELECT binds as a subquery, whatever its type was said to be.
         columns = self._con.sql(f"describe select * from (\n{text}\n)", params=values).fetchall()
         for name, kind, *_ in columns:
             if _NO_TABLE_HOLDS.search(kind):
                 problem = f"column {name} is of type {kind}, which no table holds"
                 raise TracekitError(problem, "cast it, as in x::varchar")
-        frame = _rows(self._con, text, values)
-        return frame.rename(dict(zip(frame.columns, (column[0] for column in columns), strict=True)))
-
-    def frame(self, table: str) -> pl.LazyFrame:
-        """Return a table of the selected ranks, whatever steps and phases are selected: sooner than SQL answers.
-
-        A column of the schema that is missing is null.
-        """
-        import polars as pl
-
-        names = [column.name for relation in tables() if relation.name == table for column in relation.columns]
-        if table not in self._tables:
-            return pl.LazyFrame(schema=dict.fromkeys(names, pl.Null))
-        rows = self._tables[table].lazy()
-        present = rows.collect_schema()
-        every = rows.select(name if name in present else pl.lit(None).alias(name) for name in names)
-        ranks = self.selection.ranks
-        if not ranks:
-            return every
-        if table == "trace":
-            return every.filter(pl.col("rank").is_in(ranks))
-        return every.join(self.frame("trace").select("trace_id"), on="trace_id", how="semi")
-
-    def scalar(self, sql: str, params: Mapping[str, Any] | None = None) -> Any:
-        """Return the first column of the first row of a SELECT of our own, or None where there is no row."""
-        frame = self.own(sql, params)
-        return frame.row(0)[0] if frame.height else None
+        return plain(self._con, text, values, [name for name, *_ in columns])
 
     def holds(self, table: str, column: str) -> bool:
         """Return whether a column of a table has any value in the selected part of the run."""
-        sources = _WORK if (table, column) == ("work", "dur_ns") else {table: column}
-        if self.selection.is_whole and all(name in self._tables for name in sources):
-            return any(_has_values(self._tables[name], source) for name, source in sources.items())
-        return self.scalar(f'select 1 from {table} where "{column}" is not null limit 1') is not None
-
-
-def _rows(con: duckdb.DuckDBPyConnection, text: str, values: Mapping[str, Any] | None) -> pl.DataFrame:
-    import polars as pl
-
-    # The rows are held by the engine first, which keeps to its limit of memory as no reader of a stream would.
-    con.execute(f"create or replace temp table {_HELD} as\n{text}", dict(values or {}))
-    try:
-        return pl.DataFrame(con.sql(f"select * from {_HELD}"))
-    finally:
-        con.execute(f"drop table {_HELD}")
-
-
-def _first_row(con: duckdb.DuckDBPyConnection, text: str, values: Mapping[str, Any] | None) -> tuple[Any, ...] | None:
-    row: tuple[Any, ...] | None = con.execute(text, dict(values or {})).fetchone()
-    return row
-
-
-def _numbers(frame: pl.LazyFrame | pl.DataFrame | None, column: str) -> list[int]:
-    if frame is None or column not in frame.collect_schema():
-        return []
-    return sorted(frame.lazy().select(column).collect().to_series().drop_nulls().unique().to_list())
+        is_work = (table, column) == ("work", "dur_ns") and self.selection.is_whole
+        sources = _WORK if is_work else {table: column}
+        return any(
+            self.scalar(f'select 1 from {source} where "{name}" is not null limit 1') is not None
+            for source, name in sources.items()
+        )
 
 
 _WORK = {"kernel": "dur_ns", "op": "self_ns"}
-"""What work is made of: a table that is there, and a column, are asked sooner than the view."""
-
-
-def _has_values(frame: pl.LazyFrame | pl.DataFrame, column: str) -> bool:
-    import polars as pl
-
-    if column not in frame.collect_schema():
-        return False
-    return bool(frame.lazy().select(pl.col(column).is_not_null().any()).collect().item())
+"""What work is made of: a table, and a column, are asked sooner than the view."""

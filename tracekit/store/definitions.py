@@ -5,13 +5,14 @@ Owns the order in which tables, views and macros are made, and what each of them
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cached_property
 from threading import RLock
 from typing import TYPE_CHECKING
 
 from tracekit.store.schema import tables, view_statements
-from tracekit.store.views import Selection, map_entries, view
+from tracekit.store.views import Selection, view
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,6 +50,8 @@ class Definitions:
         plain = [name for name in self._tables if name not in lookups and name not in _OVER]
         names = [*plain, *_OF_ANY_STEP, *lookups, *self._texts, *_OVER]
         self._order = {name: place for place, name in enumerate(dict.fromkeys(names))}
+        self._columns: dict[str, dict[str, str]] = {}
+        self._statements: dict[str, str] = {}
         self._reads: dict[str, set[str]] = {}
         self._made: set[str] = set()
         self._lock = RLock()
@@ -67,6 +70,13 @@ class Definitions:
         """Make every one, for SQL that looks at the engine's catalog, or misses a name."""
         with self._lock:
             self._make(set(self._order))
+
+    def numbers(self, table: str, column: str) -> list[int]:
+        """Return the different values of a column, whatever is selected; none if there is no such column."""
+        if column not in self._columns_of(table):
+            return []
+        given = f"from {self._source(table)} where {column} is not null"
+        return [row[0] for row in self._con.execute(f"select distinct {column} {given} order by all").fetchall()]
 
     def _needed(self, sql: str) -> set[str]:
         found = set[str]()
@@ -90,13 +100,17 @@ class Definitions:
             self._made.add(name)
 
     def _statement(self, name: str) -> str:
+        if name not in self._statements:
+            self._statements[name] = self._written(name)
+        return self._statements[name]
+
+    def _written(self, name: str) -> str:
         table = _OF_ANY_STEP.get(name, name)
         if table in self._tables:
-            source, relation = self._source(table), self._tables[table]
-            is_typed = table in self._lookups or table in _OVER
-            held = {column.name: map_entries(column.type) for column in relation.columns}
-            present = held if is_typed else self._columns_of(source)
-            return view(relation, source, present, self._selection, name if name != table else "")
+            relation = self._tables[table]
+            return view(
+                relation, self._source(table), self._columns_of(table), self._selection, name if name != table else ""
+            )
         if name == "cpu_op" and self._is_device_alone:
             return "create view cpu_op as select * from op where false"  # so that ops are not even looked at
         if name == "work" and self._is_device_alone:
@@ -111,29 +125,33 @@ class Definitions:
             return f"_{table}"
         return self._files.rows_of(table) or _NOTHING
 
-    def _columns_of(self, source: str) -> dict[str, str]:
-        """Return the columns that a source has, and their types."""
+    def _columns_of(self, table: str) -> dict[str, str]:
+        """Return the columns that a table has as it is held, and their types."""
+        if table in self._lookups or table in _OVER:
+            return {column.name: column.type for column in self._tables[table].columns}
+        source = self._source(table)
         if source is _NOTHING:
             return {}
-        return {name: kind for name, kind, *_ in self._con.execute(f"describe from {source}").fetchall()}
+        if table not in self._columns:
+            found = self._con.execute(f"describe from {source}").fetchall()
+            self._columns[table] = {name: kind for name, kind, *_ in found}
+        return self._columns[table]
 
     def _fill(self, name: str) -> None:
         """Make the table that holds the rows of a lookup."""
-        lookup, relation = self._lookups[name], self._tables[name]
+        lookup, columns = self._lookups[name], self._tables[name].columns
         rows = lookup.rows(self._con.execute(lookup.sql).fetchall())
-        columns = list(zip(*rows, strict=True)) or [()] * len(relation.columns)
-        types = [map_entries(column.type) for column in relation.columns]
-        picked = [
-            f'unnest(${place}::{kind}[]) as "{column.name}"'
-            for place, (column, kind) in enumerate(zip(relation.columns, types, strict=True), 1)
-        ]
-        self._con.execute(f"create table _{name} as select {', '.join(picked)}", [list(values) for values in columns])
+        names = [column.name for column in columns]
+        written = json.dumps([dict(zip(names, row, strict=True)) for row in rows])
+        kinds = json.dumps([{column.name: column.type for column in columns}])
+        read = f"select row.* from (select unnest(from_json($rows, '{kinds}')) as row)"
+        self._con.execute(f"create table _{name} as {read}", {"rows": written})
 
     @cached_property
     def _is_device_alone(self) -> bool:
         """Return whether every trace of the run has a device."""
-        source = self._source("trace")
-        if "has_device" not in self._columns_of(source):
+        if "has_device" not in self._columns_of("trace"):
             return False
-        row = self._con.execute(f"select bool_and(coalesce(has_device, false)) from {source}").fetchone()
+        flags = f"select bool_and(coalesce(has_device, false)) from {self._source('trace')}"
+        row = self._con.execute(flags).fetchone()
         return bool(row and row[0])

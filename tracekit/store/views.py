@@ -55,15 +55,11 @@ def _column(column: Column, present: Mapping[str, str]) -> str:
         return f"null::{column.type} as {name}"
     if found == column.type:
         return f"r.{name}"
-    entries = map_entries(column.type)
-    held = f"r.{name}" if found == entries else f"r.{name}::{entries}"
-    return f"map_from_entries({held}) as {name}" if entries != column.type else f"{held} as {name}"
-
-
-def map_entries(kind: str) -> str:
-    """Return the type by which files hold one of the schema: lists of keys and values for maps."""
-    held = re.fullmatch(r"MAP\((\w+), (\w+)\)", kind)
-    return f'STRUCT("key" {held[1]}, "value" {held[2]})[]' if held else kind
+    entries = re.fullmatch(r"MAP\((\w+), (\w+)\)", column.type)
+    if entries:  # Parquet has it as a list of keys and values
+        kind = f'STRUCT("key" {entries[1]}, "value" {entries[2]})[]'
+        return f"map_from_entries(r.{name}::{kind}) as {name}"
+    return f"r.{name}::{column.type} as {name}"
 
 
 def _filters(relation: Relation, selection: Selection) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Tables that are made when a question asks: since when a device had nothing to do before each kernel."""
+"""Since when a device had nothing to do before each kernel, and tables that are made when a question asks."""
 
 from __future__ import annotations
 
@@ -107,5 +107,5 @@ def test_waits_of_a_real_trace_are_those_of_a_count_by_hand(traces: Path, name: 
 def test_a_run_without_a_device_has_no_waits() -> None:
     with run(op("aten::mm", 0, 3)) as opened:
         assert opened.sql("select count(*) from device_wait").frame.item() == 0
-    with pytest.raises(TracekitError, match="is not derivable"):
-        opened.query("launch_gaps")
+        with pytest.raises(TracekitError, match="is not derivable"):
+            opened.query("launch_gaps")

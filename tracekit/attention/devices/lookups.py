@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Lookup(NamedTuple):
     """A table made of others: the SQL that reads these, and what makes its rows of those that this gives.
 
-    Its columns, in their order, are those that schema.sql gives the table.
+    Its columns, in their order, are those that schema.sql gives the table; a map is a dict.
     """
 
     sql: str
@@ -60,7 +60,7 @@ def _spec_row(trace_id: int, found: Match) -> tuple[Any, ...]:
     spec = found.spec
     if spec is None:
         return trace_id, None, None, None, None, found.status, found.reason, None
-    peaks = [{"key": dtype, "value": peak} for dtype, peak in sorted(spec.flops_per_s.items())]
+    peaks = dict(sorted(spec.flops_per_s.items()))
     return trace_id, spec.name, peaks, spec.bytes_per_s, spec.cache_bytes, found.status, found.reason, spec.source
 
 
