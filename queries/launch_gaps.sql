@@ -40,7 +40,7 @@
 -- sql = "select 1 from step where number is null limit 1"
 -- ///
 with
-    piece as materialized(
+    piece as (
         select
             kernel_id,
             trace_id,
@@ -49,7 +49,13 @@ with
             launch_id,
             start_ns,
             start_ns + dur_ns as end_ns,
-            case when kind = 'memcpy' then name end as copy_name,
+            kind = 'memcpy' as is_copy,
+            case
+                when kind = 'memcpy' then regexp_matches(name, '(?i)htod|hosttodevice') else false
+            end as is_upload,
+            case
+                when kind = 'memcpy' then regexp_matches(name, '(?i)htod|dtoh|hosttodev|devicetoho')
+            end as is_with_host,
             coalesce(
                 family in ('nccl', 'rccl', 'symmetric_memory', 'custom_all_reduce', 'deep_ep'),
                 false
@@ -58,34 +64,62 @@ with
             in (select kernel_id from collective where kernel_id is not null) as is_collective
         from kernel_of_any_step
     ),
-    copy_kind as (
+    reached as materialized(
         select
-            copy_name,
-            regexp_matches(copy_name, '(?i)htod|hosttodevice') as is_upload,
-            regexp_matches(copy_name, '(?i)htod|dtoh|hosttodev|devicetoho') as is_with_host
-        from (select distinct copy_name from piece where copy_name is not null)
+            *,
+            max(end_ns) over (in_order rows between unbounded preceding and 1 preceding) as free_ns,
+            lag(end_ns) over in_order as end_before_ns,
+            lag(launch_id) over in_order as launch_before_id,
+            lag(stream) over in_order as stream_before,
+            lag(is_copy) over in_order as is_after_copy,
+            lag(is_upload) over in_order as is_after_upload,
+            lag(is_collective) over in_order as is_after_collective
+        from piece
+        window in_order as (partition by trace_id, device order by start_ns, end_ns, kernel_id)
+    ),
+    -- What ended last before a gap, where that is not what began last.
+    outlasting as (
+        select r.kernel_id, arg_max(b, {'start_ns':b.start_ns, 'kernel_id':b.kernel_id}) as before
+        from reached as r
+        join
+            reached as b
+            on b.trace_id = r.trace_id
+            and b.device is not distinct from r.device
+            and b.end_ns = r.free_ns
+        where r.end_before_ns < r.free_ns and r.free_ns < r.start_ns
+        group by r.kernel_id
     ),
     gap as (
         select
-            p.trace_id,
-            p.device,
-            w.free_ns as from_ns,
-            p.start_ns as to_ns,
-            p.kernel_id,
-            p.launch_id,
-            w.launched_ns,
-            b.launch_id as launch_before_id,
-            p.is_collective or b.is_collective as is_beside_collective,
-            p.copy_name in (select copy_name from copy_kind where is_upload) as is_upload,
-            b.copy_name in (select copy_name from copy_kind where is_upload) as is_after_upload,
-            b.copy_name is not null and b.stream is distinct from p.stream as is_after_other_copy
-        from device_wait_of_any_step as w
-        join piece as p on p.kernel_id = w.kernel_id
-        left join piece as b on b.kernel_id = w.before_id
-        where w.free_ns is null or w.idle_ns > 0
+            r.trace_id,
+            r.device,
+            r.free_ns as from_ns,
+            r.start_ns as to_ns,
+            r.kernel_id,
+            r.launch_id,
+            r.launch_id = case
+                when o.before is null then r.launch_before_id else o.before.launch_id
+            end as is_within_launch,
+            r.is_collective
+            or case
+                when o.before is null then r.is_after_collective else o.before.is_collective
+            end as is_beside_collective,
+            r.is_upload
+            or case
+                when o.before is null
+                then
+                    r.is_after_upload
+                    or (r.is_after_copy and r.stream_before is distinct from r.stream)
+                else
+                    o.before.is_upload
+                    or (o.before.is_copy and o.before.stream is distinct from r.stream)
+            end as is_beside_copy
+        from reached as r
+        left join outlasting as o on o.kernel_id = r.kernel_id
+        where r.free_ns is null or r.free_ns < r.start_ns
         union all by name
         select trace_id, device, max(end_ns) as from_ns
-        from piece
+        from reached
         group by trace_id, device
     ),
     judged as materialized(
@@ -98,71 +132,53 @@ with
             case
                 when g.kernel_id is null
                 then 'no later work'
-                when g.launched_ns is null or g.launched_ns > g.to_ns
+                when l.start_ns is null or l.start_ns > g.to_ns
                 then 'unknown'
-                when g.launch_id = g.launch_before_id
+                when g.is_within_launch
                 then 'within one launch'
-                when g.from_ns is null or g.launched_ns > g.from_ns
+                when g.from_ns is null or l.start_ns > g.from_ns
                 then 'waiting for a launch'
                 when g.is_beside_collective
                 then 'waiting for ranks'
-                when g.is_after_upload or g.is_after_other_copy or g.is_upload
+                when g.is_beside_copy
                 then 'waiting for a copy'
                 else 'launch latency'
             end as cause,
             coalesce(g.from_ns, -9223372036854775807) as open_ns,
             coalesce(g.to_ns, 9223372036854775807) as shut_ns
         from gap as g
+        left join launch_of_any_step as l on l.launch_id = g.launch_id
     ),
-    -- On each thread the calls that wait, and the gaps that began while one may have been running.
+    -- On each thread the calls that wait, and until when those that have begun so far run.
     moment as (
         select
-            trace_id,
-            pid,
-            tid,
-            start_ns as time_ns,
-            start_ns + dur_ns as copied_ns,
-            null::bigint as synced_ns,
-            null::bigint as device,
-            null::bigint as kernel_id,
-            null::bigint as open_ns,
-            null::bigint as shut_ns
+            trace_id, pid, tid, start_ns, start_ns + dur_ns as copied_ns, null::bigint as synced_ns
         from launch_of_any_step
-        where
-            launch_id in (
-                select p.launch_id
-                from piece as p
-                join copy_kind as c using (copy_name)
-                where c.is_with_host
-            )
+        where launch_id in (select launch_id from reached where is_with_host)
         union all by name
-        select trace_id, pid, tid, start_ns as time_ns, start_ns + dur_ns as synced_ns
+        select trace_id, pid, tid, start_ns, start_ns + dur_ns as synced_ns
         from other_event_of_any_step
         where
             name like '%Synchronize%'
             and regexp_matches(name, '^(cu|cuda|hip)\w*Synchronize')
             and dur_ns is not null
-        union all by name
-        select
-            j.trace_id,
-            l.pid,
-            l.tid,
-            j.from_ns as time_ns,
-            j.device,
-            j.kernel_id,
-            j.open_ns,
-            j.shut_ns
-        from judged as j
-        join launch_of_any_step as l on l.launch_id = j.launch_id
-        where j.cause = 'waiting for a launch'
     ),
     called as (
         select
-            *,
+            trace_id,
+            coalesce(pid, '') as pid,
+            coalesce(tid, '') as tid,
+            start_ns,
             max(copied_ns) over so_far as until_copied_ns,
             max(synced_ns) over so_far as until_synced_ns
         from moment
-        window so_far as (partition by trace_id, pid, tid order by time_ns)
+        window so_far as (partition by trace_id, pid, tid order by start_ns)
+    ),
+    waiting as (
+        select j.*, coalesce(l.pid, '') as pid, coalesce(l.tid, '') as tid
+        from judged as j
+        join launch_of_any_step as l on l.launch_id = j.launch_id
+        where j.cause = 'waiting for a launch'
     ),
     told as (
         select trace_id, device, kernel_id, cause, open_ns, shut_ns
@@ -170,20 +186,25 @@ with
         where cause <> 'waiting for a launch'
         union all by name
         select
-            trace_id,
-            device,
-            kernel_id,
+            w.trace_id,
+            w.device,
+            w.kernel_id,
             case
-                when until_copied_ns >= time_ns
+                when c.until_copied_ns >= w.from_ns
                 then 'waiting for a copy call'
-                when until_synced_ns >= time_ns
+                when c.until_synced_ns >= w.from_ns
                 then 'waiting for a sync'
                 else 'waiting for a launch'
             end as cause,
-            open_ns,
-            shut_ns
-        from called
-        where kernel_id is not null
+            w.open_ns,
+            w.shut_ns
+        from waiting as w
+        asof left join
+            called as c
+            on c.trace_id = w.trace_id
+            and c.pid = w.pid
+            and c.tid = w.tid
+            and c.start_ns <= w.from_ns
     ),
     span as (
         select
@@ -240,10 +261,11 @@ with
         from inside
         group by trace_id, step, step_start_ns, device, cause
     ),
+    -- By way of one list, so that the engine knows how few they are.
     named as materialized(
         select kernel_id, name, op_name
         from kernel_of_any_step
-        where kernel_id in (select longest.kernel_id from grouped)
+        where kernel_id in (select unnest(list(longest.kernel_id)) from grouped)
     )
 select
     t.rank,

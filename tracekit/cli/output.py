@@ -6,8 +6,6 @@ The only module that writes an answer. A file is whole or not there; one that ex
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
 import sys
 import threading
 from contextlib import suppress
@@ -100,7 +98,7 @@ def emit(table: Table, answer: Answer, default: str = "table") -> None:
     is_shown = answer.path is None and _is_terminal(sys.stdout)
     if is_shown and chosen.is_binary:
         raise TracekitError(f"{name} is binary", "give a file with -o, or redirect stdout")
-    data = render(table, name, shutil.get_terminal_size().columns if is_shown else None)
+    data = render(table, name, _width() if is_shown else None)
     deliver(data, answer.path, force=answer.force)
     if not chosen.notes_inside and (notes := notes_text(table)):
         click.echo(notes, err=True, nl=not notes.endswith("\n"))
@@ -132,7 +130,15 @@ def _is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
+def _width() -> int:
+    import shutil
+
+    return shutil.get_terminal_size().columns
+
+
 def _write(path: Path, data: bytes, *, force: bool) -> None:
+    import secrets  # what few answers need is not imported for all
+
     target = Path(os.path.realpath(path)) if force else path  # a link stays, and what it points to is replaced
     temporary = target.with_name(f".{target.name}.tmp-{secrets.token_hex(6)}")
     try:

@@ -17,6 +17,7 @@ from tracekit.loading.opening import Tables
 from tracekit.store.definitions import Definitions
 from tracekit.store.rows import first_row, framed, named_rows, plain
 from tracekit.store.schema import Column, Relation, comment_statements, schema, tables
+from tracekit.store.source import source_of
 from tracekit.store.views import PHASES, Selection
 from tracekit.store.wall import Limits, TooMuchMemory, connect, fault, get_ready, held, one_select
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["PHASES", "Column", "Limits", "Relation", "Selection", "Store", "TooMuchMemory", "get_ready", "schema"]
 
 _NO_TABLE_HOLDS = re.compile(r"\bINTERVAL\b|\bUNION\(")
-_PATH = re.compile(r"\btracekit://_(\w+)/")
 _CATALOG = re.compile(
     r"duckdb_|information_schema|pragma_|pg_|sqlite_|\b(?:show|describe|summarize)\b|\(\s*desc\b", re.IGNORECASE
 )
@@ -54,16 +54,14 @@ class Store:
         `lookups` are tables to be made of these. Raises TracekitError if the selection names a step or rank that the
         run has not.
         """
-        from tracekit.store.source import Files  # fsspec is imported while the engine gets ready
-
         self.selection = selection or Selection()
         self.limits = limits or Limits()
         self._tables = frames if isinstance(frames, Tables) else Tables.of(frames)
-        files = Files(self._tables, [relation.name for relation in tables()])
-        self._con = connect(self.limits, files)
+        self._source = source_of(self._tables, [relation.name for relation in tables()])
+        self._con = connect(self.limits, self._source)
         self._cursors: set[duckdb.DuckDBPyConnection] = set()
         self._is_commented = False
-        self._definitions = Definitions(self._con, files, self.selection, lookups or {})
+        self._definitions = Definitions(self._con, self._source, self.selection, lookups or {})
         self._check_selection()
 
     def __enter__(self) -> Self:
@@ -75,6 +73,7 @@ class Store:
     def close(self) -> None:
         """Give the memory back."""
         self._con.close()
+        self._source.close()
 
     def _check_selection(self) -> None:
         chosen = self.selection
@@ -185,7 +184,7 @@ class Store:
         try:
             yield
         except (duckdb.Error, OSError) as error:  # rows that are read in pieces fail with OSError, in DuckDB's words
-            for table in _PATH.findall(str(error)):
+            for table in self._source.tables_named(str(error)):
                 self._tables.check(table)
             raise fault(str(error), self.limits) from error
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from tracekit.attention.devices.lookups import Lookup
-    from tracekit.store.source import Files
+    from tracekit.store.source import Source
 
 _OF_ANY_STEP = {f"{table}_of_any_step": table for table in ("kernel", "launch", "other_event")}
 """Views that show a table whatever steps are selected: work of one step may wait for calls of another."""
@@ -36,13 +36,13 @@ class Definitions:
     def __init__(
         self,
         con: duckdb.DuckDBPyConnection,
-        files: Files,
+        source: Source,
         selection: Selection,
         lookups: Mapping[str, Lookup],
     ) -> None:
         """Make nothing yet. A table that is neither among the files nor a lookup is empty."""
         self._con = con
-        self._files = files
+        self._held = source
         self._selection = selection
         self._lookups = lookups
         self._tables = {relation.name: relation for relation in tables()}
@@ -123,7 +123,7 @@ class Definitions:
             return _OVER[table]
         if table in self._lookups:
             return f"_{table}"
-        return self._files.rows_of(table) or _NOTHING
+        return self._held.rows_of(table) or _NOTHING
 
     def _columns_of(self, table: str) -> dict[str, str]:
         """Return the columns that a table has as it is held, and their types."""

@@ -38,11 +38,10 @@ def plain(
     """Return the rows of a SELECT, with their columns by other names if these are given."""
     with _holding(con, text, values):
         kinds = {name: kind for name, kind, *_ in con.execute(f"describe {_HELD}").fetchall()}
-        if all(kind in _SIMPLE for kind in kinds.values()):
-            rows = con.execute(f"from {_HELD}").fetchmany(_FEW + 1)
-            if len(rows) <= _FEW:
-                types = zip(names or kinds, map(_SIMPLE.__getitem__, kinds.values()), strict=True)
-                return Rows(dict(types), rows)
+        ((height,),) = con.execute(f"select count(*) from {_HELD}").fetchall()
+        if height <= _FEW and all(kind in _SIMPLE for kind in kinds.values()):
+            types = zip(names or kinds, map(_SIMPLE.__getitem__, kinds.values()), strict=True)
+            return Rows(dict(types), con.execute(f"from {_HELD}").fetchall())
         frame = _frame(con)
         return frame.rename(dict(zip(frame.columns, names, strict=True))) if names else frame
 

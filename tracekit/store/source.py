@@ -1,83 +1,105 @@
-"""A run's tables as files that DuckDB reads, in memory: no path of the machine is opened for a question.
+"""A run's tables as files in memory that DuckDB reads: no path of the machine is opened for a question.
 
 Owns the seam between a bundle's bytes and the engine, which reads Parquet itself and of it what a question needs.
+Linux gives files without a name, which no GIL stands before; elsewhere, and for a run of very many files, Python
+serves them as a file system of its own.
 """
 
 from __future__ import annotations
 
-import io
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar
-
-from fsspec import AbstractFileSystem
+import os
+import weakref
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
+
+    import duckdb
 
     from tracekit.loading.opening import Tables
 
-_NEVER = datetime(1980, 1, 1, tzinfo=UTC)
+_MOST_NAMELESS = 256
+"""Files without a name that a run may have: a process has 1,024 in all by default."""
 
 
-class Files(AbstractFileSystem):  # type: ignore[misc]
-    """Files by path, which can be read and not written."""
+class Source(Protocol):
+    """Tables as files, each ready to be read once its rows are asked for."""
 
-    protocol: ClassVar[str] = "tracekit"
-    cachable: ClassVar[bool] = False  # each run has its own
-
-    def __init__(self, tables: Tables, names: Collection[str]) -> None:
-        """Hold of `tables` those of these names; each is made when it is first asked for."""
-        super().__init__()
-        self._tables = tables
-        self._names = [name for name in names if name in tables]
-        self._content: dict[str, bytes] = {}
-
-    @property
-    def every_path(self) -> list[str]:
-        """The paths of all that may be read."""
-        return [path for table in self._names for path in self._paths(table)]
+    def let_in(self, con: duckdb.DuckDBPyConnection) -> None:
+        """Let a database read these files, and nothing else once its external access is off."""
 
     def rows_of(self, table: str) -> str:
         """Have a table ready to be read, and return what SQL selects its rows from; nothing if there is none."""
-        if table not in self._names:
+
+    def tables_named(self, said: str) -> list[str]:
+        """Return the tables whose files the engine's words name."""
+
+    def close(self) -> None:
+        """Give the memory back."""
+
+
+def source_of(tables: Tables, names: Iterable[str]) -> Source:
+    """Return of `tables` those of these names, as files."""
+    held = {name: tables.count(name) for name in names if name in tables}
+    if hasattr(os, "memfd_create") and sum(held.values()) <= _MOST_NAMELESS:
+        return Nameless(tables, held)
+    from tracekit.store.served import Served  # fsspec is slow to import
+
+    return Served(tables, held)
+
+
+class Nameless:
+    """Files of Linux that have no name; each is sealed against writing once it is filled."""
+
+    def __init__(self, tables: Tables, counts: dict[str, int]) -> None:
+        """Hold so many files of each table."""
+        flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+        self._tables = tables
+        self._empty = set(counts)
+        self._files = {name: [os.memfd_create(name, flags) for _ in range(count)] for name, count in counts.items()}
+        self._finalize = weakref.finalize(self, _close, [file for files in self._files.values() for file in files])
+
+    def let_in(self, con: duckdb.DuckDBPyConnection) -> None:
+        """Let a database read these files, and nothing else once its external access is off."""
+        con.execute(f"set allowed_paths = {[path for name in self._files for path in self._paths(name)]}")
+
+    def rows_of(self, table: str) -> str:
+        """Have a table ready to be read, and return what SQL selects its rows from; nothing if there is none."""
+        if table not in self._files:
             return ""
-        paths = self._paths(table)
-        if self._strip_protocol(paths[0]) not in self._content:
-            for path, content in zip(paths, self._tables.parts(table), strict=True):
-                self._content[self._strip_protocol(path)] = content
-        return f"read_parquet({paths}, hive_partitioning = false)"
+        if table in self._empty:
+            for file, content in zip(self._files[table], self._tables.parts(table), strict=True):
+                _fill(file, content)
+            self._empty.remove(table)
+        return reading(self._paths(table))
 
-    def open(self, path: str, mode: str = "rb", **_: Any) -> io.BytesIO:
-        """Open a file to read it. Raises PermissionError for any other mode, FileNotFoundError for what is none."""
-        if mode != "rb":
-            raise PermissionError(path)
-        return io.BytesIO(self._bytes(path))
+    def tables_named(self, said: str) -> list[str]:
+        """Return the tables whose files the engine's words name."""
+        return [table for table in self._files if any(path in said for path in self._paths(table))]
 
-    def info(self, path: str, **_: Any) -> dict[str, Any]:
-        """Return what a file is. Raises FileNotFoundError."""
-        return {"name": path, "size": len(self._bytes(path)), "type": "file"}
-
-    def exists(self, path: str, **_: Any) -> bool:
-        """Return whether there is such a file."""
-        return self._strip_protocol(path) in self._content
-
-    isfile = exists
-
-    def glob(self, path: str, **_: Any) -> list[str]:
-        """Return a path if there is such a file: none is a pattern."""
-        return [path] if self.exists(path) else []
-
-    def modified(self, path: str) -> datetime:  # noqa: ARG002
-        """Return a time that never changes, as no file does."""
-        return _NEVER
-
-    created = modified
+    def close(self) -> None:
+        """Give the memory back."""
+        self._finalize()
 
     def _paths(self, table: str) -> list[str]:
-        return [f"{self.protocol}://_{table}/{part}.parquet" for part in range(self._tables.count(table))]
+        return [f"/proc/self/fd/{file}" for file in self._files[table]]
 
-    def _bytes(self, path: str) -> bytes:
-        try:
-            return self._content[self._strip_protocol(path)]
-        except KeyError:
-            raise FileNotFoundError(path) from None
+
+def reading(paths: Collection[str]) -> str:
+    """Return what SQL selects the rows of these files from."""
+    return f"read_parquet({[*paths]}, hive_partitioning = false)"
+
+
+def _fill(file: int, content: bytes) -> None:
+    import fcntl
+
+    left = memoryview(content)
+    while left:
+        left = left[os.write(file, left) :]
+    seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, seals)
+
+
+def _close(files: Iterable[int]) -> None:
+    for file in files:
+        os.close(file)

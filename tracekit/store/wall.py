@@ -19,7 +19,7 @@ from tracekit.errors import TracekitError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tracekit.store.source import Files
+    from tracekit.store.source import Source
 
     Answer = tuple[duckdb.DuckDBPyConnection, Callable[[], Any]]
     """A connection, and what gives rows by it."""
@@ -71,7 +71,7 @@ def get_ready() -> None:
     pool.shutdown(wait=False)
 
 
-def connect(limits: Limits, files: Files) -> duckdb.DuckDBPyConnection:
+def connect(limits: Limits, source: Source) -> duckdb.DuckDBPyConnection:
     """Return a database in memory, shut in, that keeps to its limit and reads these files alone.
 
     Raises TracekitError if the limit is no amount of memory.
@@ -84,8 +84,7 @@ def connect(limits: Limits, files: Files) -> duckdb.DuckDBPyConnection:
         con.execute(f"set memory_limit = '{limits.memory}'")
     except duckdb.Error as error:
         raise unfit from error
-    con.register_filesystem(files)
-    con.execute(f"set allowed_paths = {files.every_path}")
+    source.let_in(con)
     for setting in _LOCK:
         con.execute(setting)
     return con
