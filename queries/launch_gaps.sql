@@ -77,17 +77,24 @@ with
         from piece
         window in_order as (partition by trace_id, device order by start_ns, end_ns, kernel_id)
     ),
-    -- What ended last before a gap, where that is not what began last.
+    -- What ended last before a gap, where that is not what began last: few, which the engine
+    -- knows of one list.
     outlasting as (
-        select r.kernel_id, arg_max(b, {'start_ns':b.start_ns, 'kernel_id':b.kernel_id}) as before
-        from reached as r
-        join
-            reached as b
-            on b.trace_id = r.trace_id
-            and b.device is not distinct from r.device
-            and b.end_ns = r.free_ns
-        where r.end_before_ns < r.free_ns and r.free_ns < r.start_ns
-        group by r.kernel_id
+        select unnest(list(late)) as late
+        from
+            (
+                select
+                    r.kernel_id,
+                    arg_max(b, {'start_ns':b.start_ns, 'kernel_id':b.kernel_id}) as before
+                from reached as r
+                join
+                    reached as b
+                    on b.trace_id = r.trace_id
+                    and b.device is not distinct from r.device
+                    and b.end_ns = r.free_ns
+                where r.end_before_ns < r.free_ns and r.free_ns < r.start_ns
+                group by r.kernel_id
+            ) as late
     ),
     gap as (
         select
@@ -98,24 +105,26 @@ with
             r.kernel_id,
             r.launch_id,
             r.launch_id = case
-                when o.before is null then r.launch_before_id else o.before.launch_id
+                when o.late.before is null then r.launch_before_id else o.late.before.launch_id
             end as is_within_launch,
             r.is_collective
             or case
-                when o.before is null then r.is_after_collective else o.before.is_collective
+                when o.late.before is null
+                then r.is_after_collective
+                else o.late.before.is_collective
             end as is_beside_collective,
             r.is_upload
             or case
-                when o.before is null
+                when o.late.before is null
                 then
                     r.is_after_upload
                     or (r.is_after_copy and r.stream_before is distinct from r.stream)
                 else
-                    o.before.is_upload
-                    or (o.before.is_copy and o.before.stream is distinct from r.stream)
+                    o.late.before.is_upload
+                    or (o.late.before.is_copy and o.late.before.stream is distinct from r.stream)
             end as is_beside_copy
         from reached as r
-        left join outlasting as o on o.kernel_id = r.kernel_id
+        left join outlasting as o on o.late.kernel_id = r.kernel_id
         where r.free_ns is null or r.free_ns < r.start_ns
         union all by name
         select trace_id, device, max(end_ns) as from_ns
@@ -163,21 +172,37 @@ with
             and regexp_matches(name, '^(cu|cuda|hip)\w*Synchronize')
             and dur_ns is not null
     ),
+    thread as (
+        select unnest(list(one), recursive := true)
+        from
+            (
+                select trace_id, pid, tid, row_number() over () as thread_number
+                from (select distinct trace_id, pid, tid from moment)
+            ) as one
+    ),
     called as (
         select
-            trace_id,
-            coalesce(pid, '') as pid,
-            coalesce(tid, '') as tid,
-            start_ns,
-            max(copied_ns) over so_far as until_copied_ns,
-            max(synced_ns) over so_far as until_synced_ns
-        from moment
-        window so_far as (partition by trace_id, pid, tid order by start_ns)
+            t.thread_number,
+            m.start_ns,
+            max(m.copied_ns) over so_far as until_copied_ns,
+            max(m.synced_ns) over so_far as until_synced_ns
+        from moment as m
+        join
+            thread as t
+            on t.trace_id = m.trace_id
+            and t.pid is not distinct from m.pid
+            and t.tid is not distinct from m.tid
+        window so_far as (partition by t.thread_number order by m.start_ns)
     ),
     waiting as (
-        select j.*, coalesce(l.pid, '') as pid, coalesce(l.tid, '') as tid
+        select j.trace_id, j.device, j.kernel_id, j.open_ns, j.shut_ns, t.thread_number
         from judged as j
         join launch_of_any_step as l on l.launch_id = j.launch_id
+        left join
+            thread as t
+            on t.trace_id = l.trace_id
+            and t.pid is not distinct from l.pid
+            and t.tid is not distinct from l.tid
         where j.cause = 'waiting for a launch'
     ),
     told as (
@@ -190,21 +215,16 @@ with
             w.device,
             w.kernel_id,
             case
-                when c.until_copied_ns >= w.from_ns
+                when c.until_copied_ns >= w.open_ns
                 then 'waiting for a copy call'
-                when c.until_synced_ns >= w.from_ns
+                when c.until_synced_ns >= w.open_ns
                 then 'waiting for a sync'
                 else 'waiting for a launch'
             end as cause,
             w.open_ns,
             w.shut_ns
         from waiting as w
-        asof left join
-            called as c
-            on c.trace_id = w.trace_id
-            and c.pid = w.pid
-            and c.tid = w.tid
-            and c.start_ns <= w.from_ns
+        asof left join called as c on c.thread_number = w.thread_number and c.start_ns <= w.open_ns
     ),
     span as (
         select
