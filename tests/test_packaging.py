@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tracekit.loading import load
+
 ROOT = Path(__file__).parents[1]
 ROOMS = {"tracekit": "tracekit", "capture": "tracekit.capture", "queries": "tracekit.queries"}
 """Folders that ship, and the names of their packages."""
@@ -116,6 +118,18 @@ def test_a_question_waits_for_nothing_that_only_loading_needs() -> None:
     loading = ("numpy", "pyarrow", "tracekit.link", "tracekit.ingest")
     assert set(loading) - {"pyarrow"} <= imported_by(statement, *loading)
     assert imported_by(statement, *loading) == set()  # since it is in the cache
+
+
+@pytest.mark.parametrize("question", ["attention_share", "roofline", "launch_gaps", "select name, dur_ns from kernel"])
+@pytest.mark.parametrize("style", ["table", "json", "md"])
+def test_a_question_of_a_bundle_imports_no_second_engine(tmp_path: Path, question: str, style: str) -> None:
+    path = str(tmp_path / "run.tkb")
+    load(ROOT / "sample_traces" / "train.tkb", path)
+    asked = ["query", path, question, "-f", style]
+    statement = f"from tracekit.cli import main\nmain({asked!r}, standalone_mode=False)"
+    assert imported_by(statement, "duckdb", "polars", "numpy", "pyarrow", "pandas") == {"duckdb"}
+    frames = f"import tracekit\ntracekit.open({path!r}).query('top_kernels').frame"
+    assert imported_by(frames, "duckdb", "polars", "pyarrow", "pandas") == {"duckdb", "polars"}
 
 
 def test_running_the_module_is_running_the_command() -> None:

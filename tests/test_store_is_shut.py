@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -10,7 +11,7 @@ from inline_snapshot import snapshot
 
 from tests.build import asked
 from tracekit.errors import TracekitError
-from tracekit.store import Limits, Store
+from tracekit.store import Limits, Store, source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,10 +22,17 @@ a_frame_of_this_module = pl.DataFrame({"x": [SECRET]})
 KERNELS = pl.DataFrame({"kernel_id": [0, 1, 2], "name": ["gemm", "flash_fwd", "gemm"], "dur_ns": [5, 20, 7]})
 
 
-@pytest.fixture(scope="module")
-def store() -> Iterator[Store]:
-    with Store({"kernel": KERNELS.lazy()}, limits=Limits(seconds=20, memory="200MB")) as opened:
-        yield opened
+@pytest.fixture(scope="module", params=["nameless", "served"])
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    """Give a store over files of each kind: without a name where the system has such, and served by Python."""
+    with pytest.MonkeyPatch.context() as patched:
+        if request.param == "served":
+            patched.setattr(source, "_MOST_NAMELESS", 0)
+        elif not hasattr(os, "memfd_create"):
+            pytest.skip("this system has no files without a name")
+        with Store({"kernel": KERNELS.lazy()}, limits=Limits(seconds=20, memory="200MB")) as opened:
+            assert (type(opened._source) is source.Nameless) == (request.param == "nameless")
+            yield opened
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +73,14 @@ def _state(store: Store) -> list[tuple[Any, ...]]:
     ).rows()
 
 
+HELD = "{path}"
+"""Stands in a hostile text for the path by which the engine reads the table kernel."""
 WRITES = [
+    f"copy (select 1) to '{HELD}'",
+    f"copy (select 1) to '{HELD}' (format parquet)",
+    f"with x as (copy (select 1) to '{HELD}' (format parquet)) select * from x",
+    f"with x as (copy (select 1) to '{HELD}x') select * from x",
+    f"attach '{HELD}' as y",
     "copy (select 1) to 'x.csv'",
     "copy kernel to 'x.parquet' (format parquet)",
     "copy kernel from 'secret.csv'",
@@ -180,6 +195,16 @@ CHANGES = [
     "select error('x')",
 ]
 READS = [
+    f"select * from read_text('{HELD}/../../../../../../../../etc/passwd')",
+    f"select * from read_text('{HELD}.txt')",
+    "select * from glob('tracekit://*')",
+    "select * from glob('tracekit://_kernel/*')",
+    "select * from read_text('tracekit://../../etc/passwd')",
+    "select * from read_blob('tracekit://_kernel/1.parquet')",
+    "select * from glob('/proc/self/fd/*')",
+    "select * from read_text('/proc/self/fd/0')",
+    "select * from read_text('/proc/self/environ')",
+    "select * from read_text('/proc/self/maps')",
     "select * from read_csv('secret.csv')",
     "select * from read_csv_auto(['secret.csv'])",
     "select * from read_csv('secret.csv', store_rejects = true)",
@@ -239,7 +264,7 @@ def test_a_hostile_text_is_refused_and_changes_nothing(
     a_frame_of_this_test = pl.DataFrame({"x": [SECRET]})
     files = _files(folder)
     with pytest.raises(TracekitError) as caught:
-        asked(store, sql)
+        asked(store, sql.replace(HELD, store._source._paths("kernel")[0]))
     assert SECRET not in str(caught.value)
     assert "\n" not in str(caught.value)
     assert _files(folder) == files

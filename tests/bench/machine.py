@@ -16,7 +16,7 @@ from tests.bench.measure import how_memory_is_measured
 from tests.bench.tools import memory
 from tracekit.errors import TracekitError
 
-_OURS = ("torch-tracekit", "polars", "duckdb", "msgspec", "isal", "pyarrow", "orjson")
+_OURS = ("torch-tracekit", "polars", "duckdb", "msgspec", "isal", "orjson")
 _THEIRS = ("HolisticTraceAnalysis", "pandas")
 _VERSIONS = """
 import importlib.metadata, json, platform, sys
