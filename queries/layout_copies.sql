@@ -131,10 +131,11 @@ with
             )
     ),
     mover_op as materialized(select op_id, parent_id, name from op where name in (from movers)),
+    -- By way of one list, so that the engine knows how few they are.
     moving_op as (
         select op_id, parent_id, input_dims, input_types, input_strides
         from op
-        where op_id in (select op_id from moves)
+        where op_id in (select unnest(list(distinct op_id)) from moves)
     ),
     asked as (
         select
