@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tracekit import catalog, loading
 from tracekit.analyses import hta_questions
 from tracekit.analyses.doctor import diagnose, short, verdict
+from tracekit.analyses.doctor_scans import QUICKLY_READ
 from tracekit.attention.devices.devices import read_spec
 from tracekit.attention.devices.lookups import lookups
 from tracekit.errors import TracekitError
@@ -199,6 +200,7 @@ class Run:
             except TooMuchMemory:  # there is room for them when the question has been answered
                 return self._run_notes()
 
+        self._whole.prepare(*QUICKLY_READ)
         with ThreadPoolExecutor(1) as pool:
             said = pool.submit(self._run_notes)
             try:

@@ -215,6 +215,10 @@ def rules() -> dict[str, Any]:
     return tomllib.loads(files("tracekit.analyses").joinpath("doctor.toml").read_text(encoding="utf-8"))
 
 
+QUICKLY_READ = ("trace", "quality", "kernel")
+"""The tables that `quick` reads."""
+
+
 def quick(store: Store) -> dict[int, Facts]:
     """Return by trace what a few short scans tell: its own row, quality and device work."""
     traces = _traces(store)

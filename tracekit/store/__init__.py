@@ -111,6 +111,10 @@ class Store:
             found = self._held([answer])[0]
         return found
 
+    def prepare(self, *tables: str) -> None:
+        """Have tables ready, so that another thread that asks for them need not wait."""
+        self._make(" ".join(tables))
+
     def own(self, sql: str, params: Mapping[str, Any] | None = None) -> pl.DataFrame:
         """Run one SELECT of tracekit's own, which needs no check, and return its rows; threads may do so at once.
 

@@ -62,9 +62,12 @@ class Definitions:
         return len(self._made) == len(self._order)
 
     def make(self, sql: str) -> None:
-        """Make what SQL names, and what that reads in turn."""
+        """Make what SQL names, and what that reads in turn. What is made already waits for no other thread."""
+        named = self._named(sql.lower())
+        if named <= self._made:
+            return
         with self._lock:
-            self._make(self._needed(sql))
+            self._make(self._needed(named))
 
     def make_all(self) -> None:
         """Make every one, for SQL that looks at the engine's catalog, or misses a name."""
@@ -78,9 +81,11 @@ class Definitions:
         given = f"from {self._source(table)} where {column} is not null"
         return [row[0] for row in self._con.execute(f"select distinct {column} {given} order by all").fetchall()]
 
-    def _needed(self, sql: str) -> set[str]:
+    def _named(self, text: str) -> set[str]:
+        return set(_WORD.findall(text)) & self._order.keys()
+
+    def _needed(self, new: set[str]) -> set[str]:
         found = set[str]()
-        new = set(_WORD.findall(sql.lower())) & self._order.keys()
         while new:
             found |= new
             new = set().union(*(self._read_by(name) for name in new)) - found
@@ -89,7 +94,7 @@ class Definitions:
     def _read_by(self, name: str) -> set[str]:
         if name not in self._reads:
             text = self._lookups[name].sql if name in self._lookups else self._statement(name)
-            self._reads[name] = set(_WORD.findall(text)) & self._order.keys()
+            self._reads[name] = self._named(text)
         return self._reads[name]
 
     def _make(self, names: set[str]) -> None:
