@@ -120,7 +120,10 @@ def test_a_question_waits_for_nothing_that_only_loading_needs() -> None:
     assert imported_by(statement, *loading) == set()  # since it is in the cache
 
 
-@pytest.mark.parametrize("question", ["attention_share", "roofline", "launch_gaps", "select name, dur_ns from kernel"])
+ASKED = ["attention_share", "gemm_calls", "forward_backward", "launch_gaps", "select name, dur_ns from kernel"]
+
+
+@pytest.mark.parametrize("question", ASKED)
 @pytest.mark.parametrize("style", ["table", "json", "md"])
 def test_a_question_of_a_bundle_imports_no_second_engine(tmp_path: Path, question: str, style: str) -> None:
     path = str(tmp_path / "run.tkb")

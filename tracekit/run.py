@@ -102,7 +102,7 @@ class Run:
             return Table(asked.name, frame, dict(asked.columns), (*said, *self._run_notes()))
         beside = [_used(rule, values) for rule in asked.notes if rule.sql]
         with self._noting() as of_run:
-            content, found = self._store.beside(asked.sql, values, beside)
+            content, found = self._store.beside(asked.sql, values, beside, asked.columns)
         notes = (*_rule_notes(asked, content, iter(found)), *of_run())
         if not content.height:
             notes = (Note("info", "Nothing in the run, or in the selected part of it, matches."), *notes)

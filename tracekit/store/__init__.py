@@ -22,7 +22,7 @@ from tracekit.store.views import PHASES, Selection
 from tracekit.store.wall import Limits, TooMuchMemory, connect, fault, get_ready, held, one_select
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     import polars as pl
 
@@ -138,12 +138,15 @@ class Store:
         sql: str,
         params: Mapping[str, Any] | None,
         others: Sequence[tuple[str, Mapping[str, Any] | None]],
+        shown: Collection[str] | None = None,
     ) -> tuple[Rows | pl.DataFrame, list[tuple[Any, ...] | None]]:
         """Run a SELECT of tracekit's own as `own` does, others at its side: its rows, and the first row of each other.
 
-        One without rows gives None.
+        One without rows gives None. `shown` are the columns that an answer has; any other is for Python alone.
         """
-        content, *rows = self._own([(plain, sql, params), *((first_row, *other) for other in others)])
+        content, *rows = self._own(
+            [(partial(plain, shown=shown), sql, params), *((first_row, *other) for other in others)]
+        )
         return content, rows
 
     def _own(self, asked: Sequence[tuple[Taker, str, Mapping[str, Any] | None]]) -> list[Any]:

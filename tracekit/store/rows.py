@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tracekit.table import Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     import duckdb
     import polars as pl
@@ -30,18 +30,27 @@ _SIMPLE = {
     "DOUBLE": "Float64", "VARCHAR": "String",
 }  # fmt: skip
 """Types whose values are the same in Python and in a frame, and what Polars calls them."""
+_OBJECT = "Object"
 
 
 def plain(
-    con: duckdb.DuckDBPyConnection, text: str, values: Values, names: Sequence[str] | None = None
+    con: duckdb.DuckDBPyConnection,
+    text: str,
+    values: Values,
+    names: Sequence[str] | None = None,
+    shown: Collection[str] | None = None,
 ) -> Rows | pl.DataFrame:
-    """Return the rows of a SELECT, with their columns by other names if these are given."""
+    """Return the rows of a SELECT, with their columns by other names if these are given.
+
+    Columns that are not shown, if any are named that are, may be of any type: they are for Python alone.
+    """
     with _holding(con, text, values):
         kinds = {name: kind for name, kind, *_ in con.execute(f"describe {_HELD}").fetchall()}
         ((height,),) = con.execute(f"select count(*) from {_HELD}").fetchall()
-        if height <= _FEW and all(kind in _SIMPLE for kind in kinds.values()):
-            types = zip(names or kinds, map(_SIMPLE.__getitem__, kinds.values()), strict=True)
-            return Rows(dict(types), con.execute(f"from {_HELD}").fetchall())
+        types = [_SIMPLE.get(kind, "") or (shown and name not in shown and _OBJECT) for name, kind in kinds.items()]
+        if height <= _FEW and all(types):
+            rows = con.execute(f"from {_HELD}").fetchall()
+            return Rows(dict(zip(names or kinds, map(str, types), strict=True)), rows)
         frame = _frame(con)
         return frame.rename(dict(zip(frame.columns, names, strict=True))) if names else frame
 
