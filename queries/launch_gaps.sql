@@ -92,6 +92,7 @@ with
                     on b.trace_id = r.trace_id
                     and b.device is not distinct from r.device
                     and b.end_ns = r.free_ns
+                    and b.start_ns <= r.start_ns
                 where r.end_before_ns < r.free_ns and r.free_ns < r.start_ns
                 group by r.kernel_id
             ) as late
@@ -172,7 +173,7 @@ with
             and regexp_matches(name, '^(cu|cuda|hip)\w*Synchronize')
             and dur_ns is not null
     ),
-    thread as (
+    thread as materialized(
         select unnest(list(one), recursive := true)
         from
             (

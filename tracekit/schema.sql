@@ -308,7 +308,7 @@ comment on column quality.first_offset is 'Byte of the file at which it was firs
 comment on column quality.message is 'What it means, in one sentence.';
 
 create table device_spec (trace_id bigint, name varchar, flops_per_s map(varchar, double), bytes_per_s double, cache_bytes bigint, status varchar, reason varchar, source varchar);
-comment on table device_spec is 'What the device of a trace can do at most, from what tracekit knows of GPUs or --device-spec; made when a run is opened.';
+comment on table device_spec is 'What the device of a trace can do at most, from what tracekit knows of GPUs or --device-spec; made when a question reads it.';
 comment on column device_spec.trace_id is 'Trace it belongs to.';
 comment on column device_spec.name is 'Name of the device whose peaks these are; null where none is known.';
 comment on column device_spec.flops_per_s is 'Dense peaks by number format as kernel.compute_dtype has it, accumulated in fp32; null for a format whose peak is not known.';
@@ -319,7 +319,7 @@ comment on column device_spec.reason is 'What it was found by, or why there is n
 comment on column device_spec.source is 'Who says so.';
 
 create table residency (trace_id bigint, block varchar, registers bigint, shared_memory_bytes bigint, threads bigint, resident_blocks bigint, limits varchar, block_frac double, status varchar, reason varchar);
-comment on table residency is 'How many blocks of such a launch a multiprocessor holds at once: a row for each block size, registers and shared memory of a trace; made when a run is opened.';
+comment on table residency is 'How many blocks of such a launch a multiprocessor holds at once: a row for each block size, registers and shared memory of the selected ranks and phases; made when a question reads it.';
 comment on column residency.trace_id is 'Trace it belongs to.';
 comment on column residency.block is 'Threads of a block in x, y, z, JSON, as kernel.block.';
 comment on column residency.registers is 'Registers a thread, as kernel.registers.';

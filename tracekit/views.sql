@@ -36,7 +36,7 @@ select
     t.step_id,
     t.free_ns,
     t.before_id,
-    case when t.free_ns is not null then greatest(0, t.start_ns - t.free_ns) end as idle_ns, -- greatest skips nulls
+    case when t.start_ns > t.free_ns then t.start_ns - t.free_ns when t.start_ns <= t.free_ns then 0 end as idle_ns,
     l.start_ns as launched_ns
 from told as t
 left join launch_of_any_step as l on l.launch_id = t.launch_id;

@@ -73,8 +73,13 @@ class Tables(Mapping[str, "pl.LazyFrame"]):
         """Return these files, in their order."""
         if name in self._entries:
             return list(self._entries[name].values())
+        import polars as pl
+
         file = io.BytesIO()
-        self[name].collect().write_parquet(file, compression="uncompressed")
+        try:
+            self[name].collect().write_parquet(file, compression="uncompressed")
+        except pl.exceptions.PolarsError as error:
+            raise TracekitError(f"{self._shown}: table {name} can't be made of the others", _AGAIN) from error
         return [file.getvalue()]
 
     def check(self, name: str) -> None:
@@ -119,9 +124,9 @@ def _scan(entries: Mapping[str, bytes], shown: str) -> pl.LazyFrame:
     files: list[IO[bytes]] = [io.BytesIO(content) for content in entries.values()]
     frame = pl.scan_parquet(files)
     try:
-        frame.collect_schema()
-        if len(entries) > 1:  # the schema is that of the first one
-            frame.select(pl.len()).collect()
+        schema = frame.collect_schema()  # that of the first one
+        if any(pl.read_parquet_schema(file) != schema for file in files[1:]):
+            raise _differing(shown)
     except pl.exceptions.PolarsError as error:
         raise _damaged(entries, shown) from error
     return frame
@@ -136,4 +141,8 @@ def _damaged(entries: Mapping[str, bytes], shown: str) -> TracekitError:
             pl.read_parquet_schema(io.BytesIO(content))
         except pl.exceptions.PolarsError:
             return _unreadable(entry, shown)
+    return _differing(shown)
+
+
+def _differing(shown: str) -> TracekitError:
     return TracekitError(f"{shown}: the parts of a table differ", _AGAIN)

@@ -58,11 +58,19 @@ class Store:
         self.limits = limits or Limits()
         self._tables = frames if isinstance(frames, Tables) else Tables.of(frames)
         self._source = source_of(self._tables, [relation.name for relation in tables()])
-        self._con = connect(self.limits, self._source)
+        try:
+            self._con = connect(self.limits, self._source)
+        except BaseException:
+            self._source.close()
+            raise
         self._cursors: set[duckdb.DuckDBPyConnection] = set()
         self._is_commented = False
         self._definitions = Definitions(self._con, self._source, self.selection, lookups or {})
-        self._check_selection()
+        try:
+            self._check_selection()
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -72,8 +80,10 @@ class Store:
 
     def close(self) -> None:
         """Give the memory back."""
-        self._con.close()
-        self._source.close()
+        try:
+            self._con.close()
+        finally:
+            self._source.close()
 
     def _check_selection(self) -> None:
         chosen = self.selection
@@ -83,7 +93,7 @@ class Store:
             self._check_known("step", chosen.steps, "number", "step")
 
     def _check_known(self, what: str, asked: frozenset[int], column: str, table: str) -> None:
-        known = self._definitions.numbers(table, column)
+        known: list[int] = self._held([(self._con, lambda: self._definitions.numbers(table, column))])[0]
         if missing := sorted(asked - set(known)):
             shown = ", ".join(map(str, known[:12])) + (", ..." if known[12:] else "")
             remedy = f"it has {shown}" if known else f"its trace does not number any {what}"
@@ -174,12 +184,11 @@ class Store:
                 cursor.interrupt()
 
     def _make(self, sql: str) -> None:
-        with self._told():
-            self._definitions.make(sql)
+        if not self._definitions.has_made(sql):
+            self._held([(self._con, lambda: self._definitions.make(sql))])
 
     def _make_all(self) -> None:
-        with self._told():
-            self._definitions.make_all()
+        self._held([(self._con, self._definitions.make_all)])
 
     def _held(self, answers: Sequence[Answer]) -> list[Any]:
         with self._told():

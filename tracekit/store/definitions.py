@@ -11,6 +11,7 @@ from functools import cached_property
 from threading import RLock
 from typing import TYPE_CHECKING
 
+from tracekit.errors import TracekitError
 from tracekit.store.schema import tables, view_statements
 from tracekit.store.views import Selection, view
 
@@ -61,13 +62,14 @@ class Definitions:
         """Return whether all of them are made."""
         return len(self._made) == len(self._order)
 
+    def has_made(self, sql: str) -> bool:
+        """Return whether all that SQL names is made, without waiting for a thread that makes more."""
+        return self._named(sql.lower()) <= self._made
+
     def make(self, sql: str) -> None:
-        """Make what SQL names, and what that reads in turn. What is made already waits for no other thread."""
-        named = self._named(sql.lower())
-        if named <= self._made:
-            return
+        """Make what SQL names, and what that reads in turn."""
         with self._lock:
-            self._make(self._needed(named))
+            self._make(self._needed(self._named(sql.lower())))
 
     def make_all(self) -> None:
         """Make every one, for SQL that looks at the engine's catalog, or misses a name."""
@@ -138,9 +140,14 @@ class Definitions:
         if source is _NOTHING:
             return {}
         if table not in self._columns:
-            found = self._con.execute(f"describe from {source}").fetchall()
-            self._columns[table] = {name: kind for name, kind, *_ in found}
+            self._columns[table] = self._described(source)  # as the first part has them
+            united = self._held.united(table)
+            if united and self._described(united) != self._columns[table]:
+                raise TracekitError(f"the parts of table {table} differ", "load the trace again")
         return self._columns[table]
+
+    def _described(self, source: str) -> dict[str, str]:
+        return {name: kind for name, kind, *_ in self._con.execute(f"describe from {source}").fetchall()}
 
     def _fill(self, name: str) -> None:
         """Make the table that holds the rows of a lookup."""

@@ -7,6 +7,7 @@ a stream would.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from tracekit.table import Rows
@@ -31,6 +32,7 @@ _SIMPLE = {
 }  # fmt: skip
 """Types whose values are the same in Python and in a frame, and what Polars calls them."""
 _OBJECT = "Object"
+_TOO_WIDE = 10**38
 
 
 def plain(
@@ -50,7 +52,8 @@ def plain(
         types = [_SIMPLE.get(kind, "") or (shown and name not in shown and _OBJECT) for name, kind in kinds.items()]
         if height <= _FEW and all(types):
             rows = con.execute(f"from {_HELD}").fetchall()
-            return Rows(dict(zip(names or kinds, map(str, types), strict=True)), rows)
+            if "HUGEINT" not in kinds.values() or not any(map(_is_too_wide, chain.from_iterable(rows))):
+                return Rows(dict(zip(names or kinds, map(str, types), strict=True)), rows)
         frame = _frame(con)
         return frame.rename(dict(zip(frame.columns, names, strict=True))) if names else frame
 
@@ -72,6 +75,11 @@ def first_row(con: duckdb.DuckDBPyConnection, text: str, values: Values) -> tupl
     """Return the first row of a SELECT, None if it has none."""
     row: tuple[Any, ...] | None = con.execute(text, dict(values or {})).fetchone()
     return row
+
+
+def _is_too_wide(value: object) -> bool:
+    """Return whether a number has more digits than the decimals of a frame."""
+    return isinstance(value, int) and abs(value) >= _TOO_WIDE
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from fsspec import AbstractFileSystem
 
-from tracekit.store.source import reading
+from tracekit.store.source import reading, uniting
 
 if TYPE_CHECKING:
     import duckdb
@@ -48,6 +48,10 @@ class Served(AbstractFileSystem):  # type: ignore[misc]
             for path, content in zip(paths, self._tables.parts(table), strict=True):
                 self._content[self._strip_protocol(path)] = content
         return reading(paths)
+
+    def united(self, table: str) -> str:
+        """Return what SQL selects the rows of a table of several files from by all of their columns, else nothing."""
+        return uniting(self._paths(table)) if self._counts[table] > 1 else ""
 
     def tables_named(self, said: str) -> list[str]:
         """Return the tables whose files the engine's words name."""

@@ -85,7 +85,7 @@ def _residency(capability: str | None, block: str, registers: int | None, shared
 def _threads(block: str) -> int | None:
     try:
         sizes = json.loads(block)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     is_size = isinstance(sizes, list) and sizes and all(type(size) is int and 0 < size < 2**20 for size in sizes)
     return prod(sizes) if is_size else None
