@@ -19,10 +19,8 @@ from tracekit.errors import TracekitError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    import polars as pl
-
     from tracekit.store import Store
-    from tracekit.table import Note, Status
+    from tracekit.table import Note, Rows, Status
 
 _BIGINT = range(-(2**63), 2**63)
 _BY_CODE = ("backend_verdict", "implementation_gain")
@@ -143,9 +141,9 @@ def question(name: str) -> Question:
     return _question(name, headers_of(name)[name] | {"notes": ()}, "")
 
 
-def analysis(name: str) -> Callable[..., tuple[pl.DataFrame, tuple[Note, ...]]]:
+def analysis(name: str) -> Callable[..., tuple[Rows, tuple[Note, ...]]]:
     """Return what answers a question without SQL, of a store, its parameters' values and how to open another run."""
-    found: Callable[..., tuple[pl.DataFrame, tuple[Note, ...]]] = import_module(f"tracekit.analyses.{name}").answer
+    found: Callable[..., tuple[Rows, tuple[Note, ...]]] = import_module(f"tracekit.analyses.{name}").answer
     return found
 
 

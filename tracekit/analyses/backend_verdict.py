@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
-
 from tracekit.analyses.headers import headers_of
 from tracekit.analyses.verdicts import environments, in_words, judged, kinds
 from tracekit.attention.knowledge import load
-from tracekit.table import Note
+from tracekit.table import Note, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -23,11 +21,11 @@ if TYPE_CHECKING:
     from tracekit.store import Store
 
 NAME = "backend_verdict"
-_SCHEMA = {
-    "kind": pl.Int64, "query": pl.String, "key": pl.String, "dtype": pl.String, "calls": pl.Int64,
-    "device_ns": pl.Int64, "ran": pl.String, "backend": pl.String, "state": pl.String, "certainty": pl.String,
-    "why": pl.String, "remedy": pl.String,
-}  # fmt: skip
+_COUNTS = frozenset({"kind", "calls", "device_ns"})
+_COLUMNS = (
+    "kind", "query", "key", "dtype", "calls", "device_ns", "ran", "backend", "state", "certainty", "why", "remedy",
+)  # fmt: skip
+_TYPES = {name: "Int64" if name in _COUNTS else "String" for name in _COLUMNS}
 _LONE = """
     select
         family,
@@ -46,12 +44,12 @@ source: pytorch aten/src/ATen/native/transformers/cuda/flash_attn/kernel_traits.
 """
 
 
-def answer(store: Store, values: Mapping[str, Any], _opened: object) -> tuple[pl.DataFrame, tuple[Note, ...]]:
+def answer(store: Store, values: Mapping[str, Any], _opened: object) -> tuple[Rows, tuple[Note, ...]]:
     """Return a row for each backend of each kind of call, and what to know about them; no other run is opened."""
     found = kinds(store)
-    shown = found.head(values["top"]) if values["top"] > 0 else found
+    shown = found[: values["top"]] if values["top"] > 0 else found
     around = environments(store)
-    verdicts = [(kind, judged(kind, around)) for kind in shown.iter_rows(named=True)]
+    verdicts = [(kind, judged(kind, around)) for kind in shown]
     rows = [row for number, pair in enumerate(verdicts) for row in _rows(number, *pair, is_all=values["all"])]
     rows += _lone(store)
     about = {note["about"]: Note(note["status"], note["text"]) for note in headers_of(NAME)[NAME]["notes"]}
@@ -59,19 +57,18 @@ def answer(store: Store, values: Mapping[str, Any], _opened: object) -> tuple[pl
     notes = [about["recorded" if is_recorded else "assumed"]]
     if any(found and found.has_other_switches for _, found in verdicts):
         notes.append(about["other"])
-    if shown.height < found.height:
-        notes.append(Note("info", f"{found.height} kinds of calls in all; -p top=0 judges every one."))
-    if not found.height:
+    if len(shown) < len(found):
+        notes.append(Note("info", f"{len(found)} kinds of calls in all; -p top=0 judges every one."))
+    if not found:
         notes.insert(0, Note("info", "No call of scaled_dot_product_attention is in the run, or in its selected part."))
-    frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
-    return frame.select(*headers_of(NAME)[NAME]["columns"]), tuple(notes)
+    return Rows(_TYPES, rows).select(*headers_of(NAME)[NAME]["columns"]), tuple(notes)
 
 
 def _lone(store: Store) -> Iterator[tuple[Any, ...]]:
     """Yield a row for each kind of kernels of SDPA whose op is not in the trace: what their names alone tell."""
     known = {name: row for name, row in load("calls/calls")["family"].items() if row["implementation"] == "sdpa"}
     asked = {"traits": _TRAITS, "families": list(known), "backward": load("roles/order")["backward"]["pattern"]}
-    for family, head_dim, kernels, ns in store.own(_LONE, asked).iter_rows():
+    for family, head_dim, kernels, ns in (row.values() for row in store.rows(_LONE, asked)):
         width = f" (head dim up to {head_dim})" if head_dim else ""
         why = (
             f"{kernels} kernels of {family}{width} have no op: a fused attention, not math; rules need the op's inputs"

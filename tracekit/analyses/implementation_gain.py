@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import polars as pl
-
 from tracekit.analyses.headers import headers_of
 from tracekit.analyses.measured_runs import KEY, best_of, measured_runs, other_masks, signature
 from tracekit.analyses.verdicts import environments, in_words, judged, kinds
-from tracekit.table import Note
+from tracekit.table import Note, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,28 +24,49 @@ if TYPE_CHECKING:
     from tracekit.store import Store
 
 NAME = "implementation_gain"
-_SCHEMA: dict[str, Any] = {
-    "implementation": pl.String, "phase": pl.String, "sizes": pl.String, "dtype": pl.String, "mask": pl.String,
-    "window": pl.Int64,
-    "calls": pl.Int64, "total_ns": pl.Int64, "share_frac": pl.Float64, "could": pl.String, "state": pl.String,
-    "roof_gain_ns": pl.Int64, "roof_gain_frac": pl.Float64, "measured": pl.String, "measured_gain_ns": pl.Int64,
-    "measured_gain_frac": pl.Float64, "mean_ns": pl.Float64, "measured_mean_ns": pl.Float64, "roof_ns": pl.Float64,
-    "bound": pl.String, "certainty": pl.String, "how": pl.String, "reason": pl.String, "run": pl.String,
+_TYPES = {
+    **dict.fromkeys(("implementation", "phase", "sizes", "dtype", "mask"), "String"),
+    **dict.fromkeys(("window", "calls", "total_ns"), "Int64"),
+    "share_frac": "Float64", "could": "String", "state": "String", "roof_gain_ns": "Int64",
+    "roof_gain_frac": "Float64", "measured": "String", "measured_gain_ns": "Int64",
+    **dict.fromkeys(("measured_gain_frac", "mean_ns", "measured_mean_ns", "roof_ns"), "Float64"),
+    **dict.fromkeys(("bound", "certainty", "how", "reason", "run"), "String"),
 }  # fmt: skip
-_CALLS = """
-    select
-        a.*,
-        case when t.has_device then a.device_ns else a.host_ns end as spent_ns,
-        greatest(r.compute_ns, r.memory_ns) as roof_ns,
-        r.sizes,
-        r.bound,
-        r.reason
-    from attention_call as a
-    join trace as t using (trace_id)
-    left join roof_call as r on r.kind = 'attention' and r.call_id = a.call_id
-    order by a.call_id
-"""
 _ALIKE = ("implementation", "backend", "phase", *KEY)
+_NAMES = ", ".join(f'"{name}"' for name in _ALIKE)
+_CALLS = f"""
+    with
+        calls as (
+            select
+                a.*,
+                case when t.has_device then a.device_ns else a.host_ns end as spent_ns,
+                greatest(r.compute_ns, r.memory_ns) as roof_ns,
+                coalesce(greatest(r.compute_ns, r.memory_ns) > 0, false) as has_roof,
+                r.sizes,
+                r.bound,
+                r.reason
+            from attention_call as a
+            join trace as t using (trace_id)
+            left join roof_call as r on r.kind = 'attention' and r.call_id = a.call_id
+        )
+    select
+        {_NAMES},
+        bound,
+        first(trace_id order by call_id) as trace_id,
+        first(sizes order by call_id) as sizes,
+        list(call_id order by call_id) as call_ids,
+        coalesce(bool_or(mode = 'train'), false) as is_trained,
+        sum(spent_ns)::bigint as total_ns,
+        bool_and(has_roof) as has_roof,
+        sum(roof_ns) as roof_ns,
+        coalesce(bool_or(flops_status = 'estimated'), false) as is_estimated,
+        min(call_id) filter (where not has_roof and reason is not null) as reason_call_id,
+        first(reason order by call_id) filter (where not has_roof and reason is not null) as reason
+    from calls
+    group by {_NAMES}, bound
+    order by min(call_id)
+"""  # noqa: S608 - of names in this file alone
+"""Calls that are alike and have the same bound, a row each, in the order of their first one."""
 _FUSED = "sdpa"
 _CALL = "call scaled_dot_product_attention (it gives no weights)"
 _RANKS = ("eligible", "after a change", "unknown", "refused")
@@ -62,47 +81,55 @@ class Choice(NamedTuple):
     how: str | None = None
 
 
-def answer(
-    store: Store, values: Mapping[str, Any], opened: Callable[[Path], Store]
-) -> tuple[pl.DataFrame, tuple[Note, ...]]:
+def answer(store: Store, values: Mapping[str, Any], opened: Callable[[Path], Store]) -> tuple[Rows, tuple[Note, ...]]:
     """Return a row for each signature and phase, and what to know about them; `opened` opens another run's store."""
-    found = _signatures(store.own(_CALLS))
-    shown = found.head(values["top"]) if values["top"] > 0 else found
+    found = _signatures(store.rows(_CALLS))
+    shown = found[: values["top"]] if values["top"] > 0 else found
     measured, notes = measured_runs(values["measured"], store, opened) if values["measured"] else ((), ())
     whole = store.scalar("select sum(dur_ns) from work")
     choose = _Chooser(store, found)
     best = _best(found, measured)
     rows = [
-        _row(row, choose.of(row), best.get(_ran(row)), other_masks(measured, signature(row)), whole)
-        for row in shown.iter_rows(named=True)
+        _row(row, choose.of(row), best.get(_ran(row)), other_masks(measured, signature(row)), whole) for row in shown
     ]
-    frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row").select(*headers_of(NAME)[NAME]["columns"])
+    table = Rows(_TYPES, rows).select(*headers_of(NAME)[NAME]["columns"])
     about = {note["about"]: Note(note["status"], note["text"]) for note in headers_of(NAME)[NAME]["notes"]}
-    said = [note for column, note in about.items() if frame[column].is_not_null().any()]
-    if shown.height < found.height:
-        said.append(Note("info", f"{found.height} signatures in all; -p top=0 judges every one."))
-    if not found.height:
+    said = [note for column, note in about.items() if any(one is not None for (one,) in table.select(column).rows)]
+    if len(shown) < len(found):
+        said.append(Note("info", f"{len(found)} signatures in all; -p top=0 judges every one."))
+    if not found:
         said = [Note("info", "No attention call is in the run, or in its selected part.")]
     if measured and not any(best.values()):
         said.append(Note("warning", "The measured runs hold no other implementation of any signature of this run."))
-    return frame, (*said, *notes)
+    return table, (*said, *notes)
 
 
-def _signatures(calls: pl.DataFrame) -> pl.DataFrame:
-    """Return calls that are alike as one row, those of most time first."""
-    lacks_roof = pl.col("roof_ns").is_null() | (pl.col("roof_ns") <= 0)
-    grouped = calls.group_by(_ALIKE, maintain_order=True).agg(
-        pl.col("trace_id", "sizes").first(),
-        pl.col("call_id").alias("call_ids"),
-        (pl.col("mode") == "train").any().alias("is_trained"),
-        pl.len().alias("calls"),
-        pl.when(pl.col("spent_ns").is_not_null().any()).then(pl.col("spent_ns").sum()).alias("total_ns"),
-        pl.when(~lacks_roof.any()).then(pl.col("roof_ns").sum()).alias("roof_ns"),
-        (pl.col("flops_status") == "estimated").any().alias("is_estimated"),
-        pl.col("reason").filter(lacks_roof).drop_nulls().first(),
-        pl.col("bound").sort_by(pl.col("spent_ns").sum().over("bound"), descending=True).drop_nulls().first(),
-    )
-    return grouped.sort("total_ns", "calls", descending=True, nulls_last=True, maintain_order=True)
+def _signatures(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return calls that are alike as one row, those of most time first; `parts` are those of each bound."""
+    alike: dict[tuple[object, ...], list[Mapping[str, Any]]] = defaultdict(list)
+    for part in parts:
+        alike[tuple(part[name] for name in _ALIKE)].append(part)
+    found = [_put_together(dict(zip(_ALIKE, key, strict=True)), of_key) for key, of_key in alike.items()]
+    return sorted(found, key=lambda row: (row["total_ns"] is None, -(row["total_ns"] or 0), -row["calls"]))
+
+
+def _put_together(key: dict[str, Any], parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    call_ids = sorted(call for part in parts for call in part["call_ids"])
+    spent = [part["total_ns"] for part in parts if part["total_ns"] is not None]
+    bounds = sorted(parts, key=lambda part: -(part["total_ns"] or 0))  # of equals, that of the first call
+    reasons = [part for part in parts if part["reason"] is not None]
+    return {
+        **key,
+        **{name: parts[0][name] for name in ("trace_id", "sizes")},
+        "call_ids": call_ids,
+        "calls": len(call_ids),
+        "total_ns": sum(spent) if spent else None,
+        "roof_ns": sum(part["roof_ns"] for part in parts) if all(part["has_roof"] for part in parts) else None,
+        "is_trained": any(part["is_trained"] for part in parts),
+        "is_estimated": any(part["is_estimated"] for part in parts),
+        "reason": min(reasons, key=lambda part: part["reason_call_id"])["reason"] if reasons else None,
+        "bound": next((part["bound"] for part in bounds if part["bound"] is not None), None),
+    }
 
 
 _Ran = tuple[tuple[str | None, str | None], "Signature | None"]
@@ -112,10 +139,10 @@ def _ran(row: Mapping[str, Any]) -> _Ran:
     return (row["implementation"], row["backend"]), signature(row)
 
 
-def _best(found: pl.DataFrame, measured: tuple[Measured, ...]) -> dict[_Ran, Best | None]:
+def _best(found: Sequence[Mapping[str, Any]], measured: tuple[Measured, ...]) -> dict[_Ran, Best | None]:
     """Return for each signature that ran the measured implementation to go to, one for all its phases."""
     spent: dict[_Ran, dict[str, tuple[float, int]]] = defaultdict(dict)
-    for row in found.iter_rows(named=True):
+    for row in found:
         if row["total_ns"]:
             spent[_ran(row)][row["phase"]] = row["total_ns"], row["calls"]
     return {ran: best_of(measured, ran[1], ran[0], by_phase) for ran, by_phase in spent.items()}
@@ -177,15 +204,12 @@ def _reason(row: Mapping[str, Any], masks: Sequence[str], *, is_phase_missing: b
 class _Chooser:
     """Chooses the implementation to go to, each signature's once for all its phases."""
 
-    def __init__(self, store: Store, found: pl.DataFrame) -> None:
+    def __init__(self, store: Store, found: Sequence[Mapping[str, Any]]) -> None:
         self._around = environments(store)
-        kinds_of_calls = kinds(store)
-        self._kinds = kinds_of_calls.rows(named=True)
-        self._kind_of = {
-            call: number for number, calls in enumerate(kinds_of_calls["call_ids"].to_list()) for call in calls
-        }
+        self._kinds = kinds(store)
+        self._kind_of = {call: number for number, kind in enumerate(self._kinds) for call in kind["call_ids"]}
         self._forward: dict[_Ran, Mapping[str, Any]] = {}
-        for row in found.iter_rows(named=True):
+        for row in found:
             if row["phase"] != "backward":
                 self._forward.setdefault(_ran(row), row)
         self._known: dict[_Ran, Choice] = {}

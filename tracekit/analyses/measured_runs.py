@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import polars as pl
-
 from tracekit.errors import TracekitError
 from tracekit.table import Note
 
@@ -26,13 +24,19 @@ KEY = (*_SIZES, "is_causal", "causal_alignment", "window", "mask_kind", "dropout
 _NEEDED = ("b", "hq", "nq", "nk", "d_qk", "dtype")
 _ALIKE = 0.1
 """By how much the same implementation may differ between two runs before that is worth a note."""
-_CALLS = """
-    select c.*, case when t.has_device then c.device_ns else c.host_ns end as spent_ns
+_RAN = ("implementation", "backend", "phase")
+_NAMES = ", ".join(f'"{name}"' for name in (*_RAN, *KEY))
+_CALLS = f"""
+    select
+        {_NAMES},
+        median(case when t.has_device then c.device_ns else c.host_ns end)::double as median_ns,
+        count(*) as calls
     from attention_call as c
     join trace as t using (trace_id)
-    where spent_ns > 0
-    order by c.call_id
-"""
+    where case when t.has_device then c.device_ns else c.host_ns end > 0
+    group by {_NAMES}
+    order by min(c.call_id)
+"""  # noqa: S608 - of names in this file alone
 _DEVICES = """
     select distinct
         case when has_device then coalesce(device_name, 'a device without a name') else 'the CPU alone' end as device
@@ -147,7 +151,7 @@ def _paths(text: str) -> list[Path]:
 
 
 def _devices(store: Store) -> list[str]:
-    return [str(row[0]) for row in store.own(_DEVICES).iter_rows()]
+    return [str(row["device"]) for row in store.rows(_DEVICES)]
 
 
 def _words(devices: list[str]) -> str:
@@ -156,9 +160,7 @@ def _words(devices: list[str]) -> str:
 
 def _times(store: Store) -> dict[Signature, dict[Implementation, dict[str, Time]]]:
     found: dict[Signature, dict[Implementation, dict[str, Time]]] = defaultdict(lambda: defaultdict(dict))
-    alike = ("implementation", "backend", "phase", *KEY)
-    times = (pl.col("spent_ns").median().alias("median_ns"), pl.len().alias("calls"))
-    for row in store.own(_CALLS).group_by(alike, maintain_order=True).agg(times).iter_rows(named=True):
+    for row in store.rows(_CALLS):
         if (key := signature(row)) is not None:
             ran = row["implementation"], row["backend"]
             found[key][ran][row["phase"]] = Time(row["median_ns"], row["calls"])

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    import polars as pl
-
     from tracekit.attention.backends.remedies import Step
     from tracekit.attention.backends.verdict import Verdict
     from tracekit.attention.calls.arguments import Argument
@@ -67,9 +65,9 @@ class Judged(NamedTuple):
     has_other_switches: bool = False
 
 
-def kinds(store: Store) -> pl.DataFrame:
+def kinds(store: Store) -> list[dict[str, Any]]:
     """Return the kinds of SDPA calls outside backward, those with most time first."""
-    return store.own(_KINDS)
+    return store.rows(_KINDS)
 
 
 def environments(store: Store) -> dict[int, dict[str, Any]]:
@@ -79,13 +77,12 @@ def environments(store: Store) -> dict[int, dict[str, Any]]:
     from tracekit.attention.calls.arguments import read_inputs
 
     seen: dict[int, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
-    for trace_id, name, dims in store.own(_SEEN).iter_rows():
-        counts = seen[trace_id][name]
-        if dims:
-            counts.add(len(read_inputs(dims, None, None, None)))
-    traces = store.own(_TRACES)
+    for row in store.rows(_SEEN):
+        counts = seen[row["trace_id"]][row["name"]]
+        if row["input_dims"]:
+            counts.add(len(read_inputs(row["input_dims"], None, None, None)))
     found = {}
-    for row in traces.iter_rows(named=True):
+    for row in store.rows(_TRACES):
         major, dot, minor = (row["compute_capability"] or "").partition(".")
         found[row["trace_id"]] = {
             "device": _DEVICES.get(row["vendor"] or "", "cuda") if row["has_device"] else "cpu",
