@@ -296,6 +296,18 @@ def test_ctrl_c_is_heard_while_the_notes_of_the_run_are_found(monkeypatch: pytes
         assert time.monotonic() - began < 15
 
 
+@pytest.mark.parametrize("milliseconds", [1, 5, 10, 15, 20, 30, 40])
+def test_ctrl_c_is_heard_whenever_it_comes(monkeypatch: pytest.MonkeyPatch, milliseconds: int) -> None:
+    with run(*work("gemm", 20, 30, 1, op_name="aten::mm"), limits=Limits(seconds=30)) as opened:
+        monkeypatch.setattr(Run, "_run_notes", lambda self: (self._store.own(_ENDLESS), ())[1])
+        threading.Timer(milliseconds / 1000, os.kill, (os.getpid(), signal.SIGINT)).start()
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            opened.query("top_kernels")
+        assert time.monotonic() - began < 15
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def test_a_question_that_fails_does_not_wait_for_the_notes_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     with run(*work("gemm", 20, 30, 1, op_name="aten::mm"), limits=Limits(seconds=30)) as opened:
         monkeypatch.setattr(Run, "_run_notes", lambda self: (self._store.own(_ENDLESS), ())[1])

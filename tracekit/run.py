@@ -20,7 +20,7 @@ from tracekit.attention.devices.devices import read_spec
 from tracekit.attention.devices.lookups import lookups
 from tracekit.errors import TracekitError
 from tracekit.loading.opening import Tables
-from tracekit.store import PHASES, Limits, Selection, Store, TooMuchMemory
+from tracekit.store import PHASES, Limits, Selection, Store, TooMuchMemory, hearing
 from tracekit.table import Note, Rows, Table
 
 if TYPE_CHECKING:
@@ -201,12 +201,14 @@ class Run:
                 return self._run_notes()
 
         self._whole.prepare(*QUICKLY_READ)
-        with ThreadPoolExecutor(1) as pool:
+        with hearing() as heard, ThreadPoolExecutor(1) as pool:
             said = pool.submit(self._run_notes)
             try:
                 yield notes
-                while wait([said], _SOON_SECONDS).not_done:  # a Ctrl-C that another thread is told wakes nobody here
+                while wait([said], _SOON_SECONDS).not_done and not heard:
                     pass
+                if heard:
+                    raise KeyboardInterrupt
             except BaseException:
                 while wait([said], _SOON_SECONDS).not_done:
                     self._store.interrupt()

@@ -19,7 +19,7 @@ from tracekit.store.rows import first_row, framed, named_rows, plain
 from tracekit.store.schema import Column, Relation, comment_statements, schema, tables
 from tracekit.store.source import source_of
 from tracekit.store.views import PHASES, Selection
-from tracekit.store.wall import Limits, TooMuchMemory, connect, fault, get_ready, held, one_select
+from tracekit.store.wall import Limits, TooMuchMemory, connect, fault, get_ready, hearing, held, one_select
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -31,7 +31,18 @@ if TYPE_CHECKING:
     from tracekit.store.wall import Answer
     from tracekit.table import Rows
 
-__all__ = ["PHASES", "Column", "Limits", "Relation", "Selection", "Store", "TooMuchMemory", "get_ready", "schema"]
+__all__ = [
+    "PHASES",
+    "Column",
+    "Limits",
+    "Relation",
+    "Selection",
+    "Store",
+    "TooMuchMemory",
+    "get_ready",
+    "hearing",
+    "schema",
+]
 
 _NO_TABLE_HOLDS = re.compile(r"\bINTERVAL\b|\bUNION\(")
 _CATALOG = re.compile(
@@ -175,7 +186,9 @@ class Store:
         finally:
             for cursor in cursors:
                 self._cursors.discard(cursor)
-                cursor.close()
+                with suppress(duckdb.Error):  # a Ctrl-C while its thread started may have left it at work
+                    cursor.interrupt()
+                    cursor.close()
 
     def interrupt(self) -> None:
         """Stop what other threads ask by `own` and `beside` at this moment; they raise TracekitError."""

@@ -6,9 +6,12 @@ Owns the settings that shut DuckDB in, the check that a text is one SELECT, and 
 from __future__ import annotations
 
 import re
+import signal
 import sys
+import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +20,7 @@ import duckdb
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tracekit.store.source import Source
 
@@ -110,24 +113,54 @@ def held(limits: Limits, answers: Sequence[Answer]) -> list[Any]:
     up, once, where it does not.
     """
     end, most = time.monotonic() + limits.seconds, _peak_bytes() + 2 * memory_bytes(limits.memory) + _SLACK_BYTES
-    is_given_up = is_broken = False
-    with ThreadPoolExecutor(len(answers)) as pool:
+    is_given_up = False
+    with hearing() as heard, ThreadPoolExecutor(len(answers)) as pool:
         asked = [pool.submit(answer) for _, answer in answers]
         while not all(one.done() for one in asked):
             try:
                 wait(asked, min(_WATCH_SECONDS, limits.seconds))
-                late, is_huge = time.monotonic() - end, _peak_bytes() > most
-                if late > 0:
-                    for con, _ in answers:
-                        con.interrupt()
-                if not is_given_up and (is_huge or late > _GRACE_SECONDS):
-                    is_given_up = True
-                    limits.give_up(TooMuchMemory(limits) if is_huge else _too_much_time(limits))
-            except KeyboardInterrupt:
-                is_broken, end = True, min(end, time.monotonic())
-    if is_broken:
+            except KeyboardInterrupt:  # the program hears Ctrl-C in its own way
+                heard.append(signal.SIGINT)
+            if heard:
+                end = min(end, time.monotonic())
+            late, is_huge = time.monotonic() - end, _peak_bytes() > most
+            if late > 0 or heard:
+                for con, _ in answers:
+                    con.interrupt()
+            if not is_given_up and (is_huge or late > _GRACE_SECONDS):
+                is_given_up = True
+                limits.give_up(TooMuchMemory(limits) if is_huge else _too_much_time(limits))
+    if heard:
         raise KeyboardInterrupt
     return [one.result() for one in asked]
+
+
+@contextmanager
+def hearing() -> Iterator[list[int]]:
+    """Give a list that a Ctrl-C is put on, instead of an exception that may break what threads wait by.
+
+    Whoever waits looks at it; one inside another has the same list. Where the program hears Ctrl-C in its own way, and
+    in threads that never hear it, it stays empty.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield []
+    elif _listening:
+        yield _listening[0]
+    elif signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield []
+    else:
+        heard: list[int] = []
+        _listening.append(heard)
+        signal.signal(signal.SIGINT, lambda number, _frame: heard.append(number))
+        try:
+            yield heard
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            _listening.clear()
+
+
+_listening: list[list[int]] = []
+"""The list that the main thread has, while it has one."""
 
 
 def _peak_bytes() -> int:
