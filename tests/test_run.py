@@ -22,6 +22,7 @@ from tracekit.store import Limits, Selection, TooMuchMemory, schema
 from tracekit.table import Note
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -286,6 +287,15 @@ def test_the_names_of_the_library_are_there() -> None:
 _ENDLESS = "select count(*) from range(100000) a, range(100000) b where a.range * b.range % 7 = 3"
 
 
+@pytest.fixture
+def hearing_ctrl_c() -> Iterator[None]:
+    """Hear SIGINT as a program on a terminal does: a job in the background would ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    assert signal.signal(signal.SIGINT, before) is signal.default_int_handler
+
+
+@pytest.mark.usefixtures("hearing_ctrl_c")
 def test_ctrl_c_is_heard_while_the_notes_of_the_run_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     with run(*work("gemm", 20, 30, 1, op_name="aten::mm"), limits=Limits(seconds=30)) as opened:
         monkeypatch.setattr(Run, "_run_notes", lambda self: (self._store.own(_ENDLESS), ())[1])
@@ -296,16 +306,16 @@ def test_ctrl_c_is_heard_while_the_notes_of_the_run_are_found(monkeypatch: pytes
         assert time.monotonic() - began < 15
 
 
-@pytest.mark.parametrize("milliseconds", [1, 5, 10, 15, 20, 30, 40])
+@pytest.mark.usefixtures("hearing_ctrl_c")
+@pytest.mark.parametrize("milliseconds", [10, 20, 30, 40, 60, 80])
 def test_ctrl_c_is_heard_whenever_it_comes(monkeypatch: pytest.MonkeyPatch, milliseconds: int) -> None:
     with run(*work("gemm", 20, 30, 1, op_name="aten::mm"), limits=Limits(seconds=30)) as opened:
         monkeypatch.setattr(Run, "_run_notes", lambda self: (self._store.own(_ENDLESS), ())[1])
-        threading.Timer(milliseconds / 1000, os.kill, (os.getpid(), signal.SIGINT)).start()
         began = time.monotonic()
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt):  # which may come before the question has begun
+            threading.Timer(milliseconds / 1000, os.kill, (os.getpid(), signal.SIGINT)).start()
             opened.query("top_kernels")
         assert time.monotonic() - began < 15
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_question_that_fails_does_not_wait_for_the_notes_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
