@@ -40,131 +40,96 @@
 -- sql = "select 1 from step where number is null limit 1"
 -- ///
 with
-    piece as (
+    copied as materialized(
         select
             kernel_id,
-            trace_id,
-            device,
             stream,
             launch_id,
-            start_ns,
-            start_ns + dur_ns as end_ns,
-            kind = 'memcpy' as is_copy,
-            case
-                when kind = 'memcpy' then regexp_matches(name, '(?i)htod|hosttodevice') else false
-            end as is_upload,
-            case
-                when kind = 'memcpy' then regexp_matches(name, '(?i)htod|dtoh|hosttodev|devicetoho')
-            end as is_with_host,
-            coalesce(
-                family in ('nccl', 'rccl', 'symmetric_memory', 'custom_all_reduce', 'deep_ep'),
-                false
-            )
-            or kernel_id
-            in (select kernel_id from collective where kernel_id is not null) as is_collective
+            regexp_matches(name, '(?i)htod|hosttodevice') as is_upload,
+            regexp_matches(name, '(?i)htod|dtoh|hosttodev|devicetoho') as is_with_host
         from kernel_of_any_step
+        where kind = 'memcpy'
     ),
-    reached as materialized(
-        select
-            *,
-            max(end_ns) over (in_order rows between unbounded preceding and 1 preceding) as free_ns,
-            lag(end_ns) over in_order as end_before_ns,
-            lag(launch_id) over in_order as launch_before_id,
-            lag(stream) over in_order as stream_before,
-            lag(is_copy) over in_order as is_after_copy,
-            lag(is_upload) over in_order as is_after_upload,
-            lag(is_collective) over in_order as is_after_collective
-        from piece
-        window in_order as (partition by trace_id, device order by start_ns, end_ns, kernel_id)
+    gathered as materialized(
+        select kernel_id
+        from kernel_of_any_step
+        where family in ('nccl', 'rccl', 'symmetric_memory', 'custom_all_reduce', 'deep_ep')
+        union
+        select kernel_id
+        from collective
+        where kernel_id is not null
     ),
-    -- What ended last before a gap, where that is not what began last: few, which the engine
-    -- knows of one list.
-    outlasting as (
-        select unnest(list(late)) as late
+    busy as materialized(
+        select trace_id, device, min(start_ns) as start_ns, max(start_ns + dur_ns) as end_ns
+        from kernel_of_any_step
+        group by trace_id, device
+    ),
+    cause as (
+        select *
         from
             (
-                select
-                    r.kernel_id,
-                    arg_max(b, {'start_ns':b.start_ns, 'kernel_id':b.kernel_id}) as before
-                from reached as r
-                join
-                    reached as b
-                    on b.trace_id = r.trace_id
-                    and b.device is not distinct from r.device
-                    and b.end_ns = r.free_ns
-                    and b.start_ns <= r.start_ns
-                where r.end_before_ns < r.free_ns and r.free_ns < r.start_ns
-                group by r.kernel_id
-            ) as late
+                values
+                    (0, 'unknown'),
+                    (1, 'within one launch'),
+                    (2, 'waiting for a launch'),
+                    (3, 'waiting for ranks'),
+                    (4, 'waiting for a copy'),
+                    (5, 'launch latency'),
+                    (6, 'waiting for a copy call'),
+                    (7, 'waiting for a sync'),
+                    (8, 'no later work')
+            ) as c(number, name)
     ),
     gap as (
-        select
-            r.trace_id,
-            r.device,
-            r.free_ns as from_ns,
-            r.start_ns as to_ns,
-            r.kernel_id,
-            r.launch_id,
-            r.launch_id = case
-                when o.late.before is null then r.launch_before_id else o.late.before.launch_id
-            end as is_within_launch,
-            r.is_collective
-            or case
-                when o.late.before is null
-                then r.is_after_collective
-                else o.late.before.is_collective
-            end as is_beside_collective,
-            r.is_upload
-            or case
-                when o.late.before is null
-                then
-                    r.is_after_upload
-                    or (r.is_after_copy and r.stream_before is distinct from r.stream)
-                else
-                    o.late.before.is_upload
-                    or (o.late.before.is_copy and o.late.before.stream is distinct from r.stream)
-            end as is_beside_copy
-        from reached as r
-        left join outlasting as o on o.late.kernel_id = r.kernel_id
-        where r.free_ns is null or r.free_ns < r.start_ns
+        select *, free_ns as open_ns, free_ns + idle_ns as shut_ns
+        from device_wait_of_any_step
+        where idle_ns > 0
         union all by name
-        select trace_id, device, max(end_ns) as from_ns
-        from reached
-        group by trace_id, device
+        select w.*, -9223372036854775807 as open_ns, b.start_ns as shut_ns
+        from device_wait_of_any_step as w
+        join busy as b on b.trace_id = w.trace_id and b.device is not distinct from w.device
+        where w.free_ns is null
     ),
     judged as materialized(
         select
-            g.trace_id,
-            g.device,
-            g.kernel_id,
-            g.from_ns,
-            g.launch_id,
+            w.trace_id,
+            w.device,
+            w.step_id,
+            w.kernel_id,
             case
-                when g.kernel_id is null
-                then 'no later work'
-                when l.start_ns is null or l.start_ns > g.to_ns
-                then 'unknown'
-                when g.is_within_launch
-                then 'within one launch'
-                when g.from_ns is null or l.start_ns > g.from_ns
-                then 'waiting for a launch'
-                when g.is_beside_collective
-                then 'waiting for ranks'
-                when g.is_beside_copy
-                then 'waiting for a copy'
-                else 'launch latency'
-            end as cause,
-            coalesce(g.from_ns, -9223372036854775807) as open_ns,
-            coalesce(g.to_ns, 9223372036854775807) as shut_ns
-        from gap as g
-        left join launch_of_any_step as l on l.launch_id = g.launch_id
+                when w.launched_ns is null or w.launched_ns > w.shut_ns
+                then 0
+                when w.is_same_launch
+                then 1
+                when w.launched_ns > w.open_ns
+                then 2
+                when
+                    w.kernel_id in (select kernel_id from gathered)
+                    or w.before_id in (select kernel_id from gathered)
+                then 3
+                when
+                    w.kernel_id in (select kernel_id from copied where is_upload)
+                    or b.is_upload
+                    or b.stream is distinct from w.stream
+                    and b.kernel_id is not null
+                then 4
+                else 5
+            end::tinyint as cause,
+            w.open_ns,
+            w.shut_ns
+        from gap as w
+        left join copied as b on b.kernel_id = w.before_id
+        union all by name
+        select
+            trace_id, device, 8::tinyint as cause, end_ns as open_ns, 9223372036854775807 as shut_ns
+        from busy
     ),
-    -- On each thread the calls that wait, and until when those that have begun so far run.
-    moment as (
+    -- Calls that wait, and until when.
+    moment as materialized(
         select
             trace_id, pid, tid, start_ns, start_ns + dur_ns as copied_ns, null::bigint as synced_ns
         from launch_of_any_step
-        where launch_id in (select launch_id from reached where is_with_host)
+        where launch_id in (select launch_id from copied where is_with_host)
         union all by name
         select trace_id, pid, tid, start_ns, start_ns + dur_ns as synced_ns
         from other_event_of_any_step
@@ -173,63 +138,61 @@ with
             and regexp_matches(name, '^(cu|cuda|hip)\w*Synchronize')
             and dur_ns is not null
     ),
-    thread as materialized(
-        select unnest(list(one), recursive := true)
-        from
-            (
-                select trace_id, pid, tid, row_number() over () as thread_number
-                from (select distinct trace_id, pid, tid from moment)
-            ) as one
+    -- First whether any thread was in one then, since mostly none was.
+    called_by_any as (
+        select trace_id, start_ns, max(greatest(copied_ns, synced_ns)) over so_far as until_ns
+        from moment
+        window so_far as (partition by trace_id order by start_ns)
+    ),
+    waiting as materialized(
+        select j.kernel_id, j.open_ns
+        from judged as j
+        asof join called_by_any as c on c.trace_id = j.trace_id and c.start_ns <= j.open_ns
+        where j.cause = 2 and c.until_ns >= j.open_ns
     ),
     called as (
         select
-            t.thread_number,
-            m.start_ns,
-            max(m.copied_ns) over so_far as until_copied_ns,
-            max(m.synced_ns) over so_far as until_synced_ns
-        from moment as m
-        join
-            thread as t
-            on t.trace_id = m.trace_id
-            and t.pid is not distinct from m.pid
-            and t.tid is not distinct from m.tid
-        window so_far as (partition by t.thread_number order by m.start_ns)
+            {'trace_id':trace_id, 'pid':pid, 'tid':tid} as thread,
+            start_ns,
+            max(copied_ns) over so_far as until_copied_ns,
+            max(synced_ns) over so_far as until_synced_ns
+        from moment
+        window so_far as (partition by trace_id, pid, tid order by start_ns)
     ),
-    waiting as (
-        select j.trace_id, j.device, j.kernel_id, j.open_ns, j.shut_ns, t.thread_number
-        from judged as j
-        join launch_of_any_step as l on l.launch_id = j.launch_id
-        left join
-            thread as t
-            on t.trace_id = l.trace_id
-            and t.pid is not distinct from l.pid
-            and t.tid is not distinct from l.tid
-        where j.cause = 'waiting for a launch'
+    launching as (
+        select w.kernel_id, w.open_ns, {'trace_id':l.trace_id, 'pid':l.pid, 'tid':l.tid} as thread
+        from waiting as w
+        join kernel_of_any_step as k on k.kernel_id = w.kernel_id
+        join launch_of_any_step as l on l.launch_id = k.launch_id
+    ),
+    waited as materialized(
+        select
+            l.kernel_id,
+            case
+                when c.until_copied_ns >= l.open_ns
+                then 6
+                when c.until_synced_ns >= l.open_ns
+                then 7
+            end::tinyint as cause
+        from launching as l
+        asof join called as c on c.thread = l.thread and c.start_ns <= l.open_ns
     ),
     told as (
-        select trace_id, device, kernel_id, cause, open_ns, shut_ns
-        from judged
-        where cause <> 'waiting for a launch'
-        union all by name
         select
-            w.trace_id,
-            w.device,
-            w.kernel_id,
-            case
-                when c.until_copied_ns >= w.open_ns
-                then 'waiting for a copy call'
-                when c.until_synced_ns >= w.open_ns
-                then 'waiting for a sync'
-                else 'waiting for a launch'
-            end as cause,
-            w.open_ns,
-            w.shut_ns
-        from waiting as w
-        asof left join called as c on c.thread_number = w.thread_number and c.start_ns <= w.open_ns
+            j.trace_id,
+            j.device,
+            j.step_id,
+            j.kernel_id,
+            coalesce(w.cause, j.cause) as cause,
+            j.open_ns,
+            j.shut_ns
+        from judged as j
+        left join waited as w on w.kernel_id = j.kernel_id
     ),
-    span as (
+    span as materialized(
         select
             trace_id,
+            step_id,
             case when $by_step then number end as step,
             case when $by_step then start_ns end as step_start_ns,
             start_ns,
@@ -238,25 +201,60 @@ with
                 partition by trace_id, step_start_ns
                 order by start_ns, step_id
                 rows between unbounded preceding and 1 preceding
-            ) as before_ns
+            ) as before_ns,
+            coalesce(
+                max(start_ns + dur_ns) over (
+                    partition by trace_id
+                    order by start_ns, step_id
+                    rows between unbounded preceding and 1 preceding
+                )
+                > start_ns
+                or lead(start_ns) over (partition by trace_id order by start_ns, step_id) < end_ns,
+                false
+            ) as is_overlapped
         from step
         where dur_ns > 0
     ),
+    -- Most gaps lie inside the step in which what ends them was launched.
+    placed as not materialized(
+        select t.*, s.step_id as inside_id, s.step, s.step_start_ns
+        from told as t
+        left join
+            span as s
+            on s.step_id = t.step_id
+            and s.start_ns <= t.open_ns
+            and s.end_ns >= t.shut_ns
+            and not s.is_overlapped
+    ),
     inside as (
         select
-            j.trace_id,
+            trace_id,
+            step,
+            step_start_ns,
+            device,
+            cause,
+            kernel_id,
+            open_ns as start_ns,
+            shut_ns - open_ns as idle_ns,
+            true as is_first
+        from placed
+        where inside_id is not null
+        union all by name
+        select
+            p.trace_id,
             s.step,
             s.step_start_ns,
-            j.device,
-            j.cause,
-            j.kernel_id,
-            greatest(s.start_ns, j.open_ns) as start_ns,
-            least(s.end_ns, j.shut_ns) - greatest(s.start_ns, j.open_ns) as idle_ns,
+            p.device,
+            p.cause,
+            p.kernel_id,
+            greatest(s.start_ns, p.open_ns) as start_ns,
+            least(s.end_ns, p.shut_ns) - greatest(s.start_ns, p.open_ns) as idle_ns,
             -- A gap that reaches over several steps is one gap.
-            coalesce(s.before_ns <= j.open_ns, true) as is_first
-        from told as j
+            coalesce(s.before_ns <= p.open_ns, true) as is_first
+        from placed as p
         join
-            span as s on s.trace_id = j.trace_id and j.open_ns < s.end_ns and j.shut_ns > s.start_ns
+            span as s on s.trace_id = p.trace_id and p.open_ns < s.end_ns and p.shut_ns > s.start_ns
+        where p.inside_id is null
     ),
     windows as (
         select
@@ -292,8 +290,8 @@ select
     t.rank,
     g.step,
     g.device,
-    g.cause,
-    g.cause in ('waiting for ranks', 'waiting for a copy', 'launch latency') as is_inferred,
+    c.name as cause,
+    g.cause in (3, 4, 5) as is_inferred,
     g.gaps,
     g.idle_ns,
     g.idle_ns / w.window_ns as share_frac,
@@ -302,9 +300,10 @@ select
     k.op_name as longest_op,
     k.name as longest_kernel
 from grouped as g
+join cause as c on c.number = g.cause
 left join named as k on k.kernel_id = g.longest.kernel_id
 join trace as t on t.trace_id = g.trace_id
 join
     windows as w on w.trace_id = g.trace_id and w.step_start_ns is not distinct from g.step_start_ns
 order by
-    t.rank nulls first, g.trace_id, g.step_start_ns, g.device nulls first, g.idle_ns desc, g.cause
+    t.rank nulls first, g.trace_id, g.step_start_ns, g.device nulls first, g.idle_ns desc, c.name

@@ -346,13 +346,16 @@ comment on column product.bytes is 'Bytes one call must move: factors, result an
 comment on column product.bytes_status is 'exact, estimated (type of the result, or a matrix to be added) or not_derivable.';
 comment on column product.reason is 'Why sizes are not derivable, or an estimate.';
 
-create table device_wait (kernel_id bigint, trace_id bigint, step_id bigint, free_ns bigint, before_id bigint, idle_ns bigint, launched_ns bigint);
+create table device_wait (kernel_id bigint, trace_id bigint, device bigint, stream bigint, step_id bigint, free_ns bigint, before_id bigint, is_same_launch boolean, idle_ns bigint, launched_ns bigint);
 comment on table device_wait is 'Since when a device had nothing to do before each kernel; with --phase, work of other phases is nothing.';
 comment on column device_wait.kernel_id is 'The kernel.';
 comment on column device_wait.trace_id is 'Trace it belongs to.';
+comment on column device_wait.device is 'Device index.';
+comment on column device_wait.stream is 'Stream id.';
 comment on column device_wait.step_id is 'Step it was launched in.';
 comment on column device_wait.free_ns is 'When all work that its device began before it had ended; null for the first. Work that begins at once is in the order of its ends.';
 comment on column device_wait.before_id is 'The kernel that ended then, the last to begin of several.';
+comment on column device_wait.is_same_launch is 'Whether that one has the same launch, a graph; false where a launch is not known, null for the first.';
 comment on column device_wait.idle_ns is 'Time from there to its start, 0 if it overlaps; null for the first.';
 comment on column device_wait.launched_ns is 'When its launch call began; null without one.';
 

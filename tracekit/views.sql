@@ -24,18 +24,24 @@ with
     told as (
         select
             *,
-            last_value(case when free_ns is null or end_ns >= free_ns then kernel_id end ignore nulls) over (
+            last_value(
+                case when free_ns is null or end_ns >= free_ns then {'kernel_id':kernel_id, 'launch_id':launch_id} end
+                ignore nulls
+            ) over (
                 partition by trace_id, device order by start_ns, end_ns, kernel_id
                 rows between unbounded preceding and 1 preceding
-            ) as before_id
+            ) as before
         from reached
     )
 select
     t.kernel_id,
     t.trace_id,
+    t.device,
+    t.stream,
     t.step_id,
     t.free_ns,
-    t.before_id,
+    t.before.kernel_id as before_id,
+    case when t.before is not null then coalesce(t.before.launch_id = t.launch_id, false) end as is_same_launch,
     case when t.start_ns > t.free_ns then t.start_ns - t.free_ns when t.start_ns <= t.free_ns then 0 end as idle_ns,
     l.start_ns as launched_ns
 from told as t

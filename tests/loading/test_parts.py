@@ -58,6 +58,7 @@ POINTS_TO = {
     "module_id": "module",
     "launch_id": "launch",
     "kernel_id": "kernel",
+    "before_id": "kernel",
     "call_id": "attention_call",
 }
 PARENTS = ("op", "frame", "module")

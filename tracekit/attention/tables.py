@@ -18,6 +18,7 @@ from tracekit.attention.devices.products import products
 from tracekit.attention.facts import Facts
 from tracekit.attention.knowledge import place_of_module
 from tracekit.attention.roles.roles import kernel_roles, op_meanings
+from tracekit.link import Waits, work_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,6 +46,7 @@ def give_meaning(linked: Trace, facts: Facts | None = None, trace_id: int = 0) -
         "step": mark_cut_steps(linked.steps, facts),
         "module": with_kinds(linked.modules),
         "memory_sample": samples(part["memory_sample"]),
+        "device_wait": Waits().take(part["device_wait"]),
         "allocation": with_categories(
             linked.allocations.join(by_op, on="op_id", how="left", maintain_order="left")
         ),
@@ -64,7 +66,8 @@ def with_trace_id(frame: pl.DataFrame, trace_id: int) -> pl.DataFrame:
 def part_tables(linked: Linked) -> dict[str, pl.DataFrame]:
     """Return those tables that can be made of any part of a trace, in which every row has its meaning.
 
-    Samples of memory also keep the op around them, its role included, of which allocations are made.
+    Samples of memory also keep the op around them, its role included, of which allocations are made; of waits there
+    is what they are counted from, since a device waits for work of any part.
     """
     meanings = op_meanings(linked.ops, linked.frames)
     kernels = linked.kernels.with_columns(
@@ -81,7 +84,8 @@ def part_tables(linked: Linked) -> dict[str, pl.DataFrame]:
         "collective": linked.collectives,
         "product": _with_known(products(ops), ops),
         "attention_call": calls.table,
-        "kernel": kernels.drop("external_id", "pid", "tid"),
+        "kernel": kernels.drop("external_id", "pid", "tid", "launched_ns"),
+        "device_wait": work_of(linked.kernels),
         "memory_sample": linked.memory_samples.join(by_op, on="op_id", how="left", maintain_order="left"),
         "other_event": linked.other.sort("start_ns", "category", "name", nulls_last=False, maintain_order=True),
     }

@@ -32,6 +32,7 @@ from tracekit.link.ops import (
 from tracekit.link.phases import add_phases, finish_steps, inherit_modules, steps_of, working_steps
 from tracekit.link.problems import Tally, noticed, tally
 from tracekit.link.survey import Glance, Survey, glance, survey, survey_events
+from tracekit.link.waits import Waits, work_of
 
 if TYPE_CHECKING:
     from tracekit.ingest import Events, Frames
@@ -44,6 +45,7 @@ __all__ = [
     "Survey",
     "Tally",
     "Trace",
+    "Waits",
     "arrows_of",
     "captured_work",
     "finish_steps",
@@ -57,6 +59,7 @@ __all__ = [
     "odd_lifetimes",
     "survey",
     "survey_events",
+    "work_of",
 ]
 
 
@@ -146,13 +149,13 @@ def _with(events: Frames, around: Around) -> Frames:
 
 
 def _place(kernels: pl.DataFrame, launches: pl.DataFrame, ops: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
-    """Give kernels name, module and phase of their op, else the module around their launch, and the step of that."""
+    """Give kernels name, module and phase of their op, else the module around their launch; step and start of that."""
     by_op = ops.select(
         "op_id", "module_id", "phase", pl.col("step_id").alias("op_step"), pl.col("name").alias("op_name")
     )
     by_frame = frames.select("frame_id", pl.col("module_id").alias("launch_module"))
     placed_launches = launches.join(by_frame, on="frame_id", how="left", maintain_order="left")
-    by_launch = placed_launches.select("launch_id", pl.col("step_id").alias("launch_step"), "launch_module")
+    by_launch = placed_launches.select("launch_id", "launch_module", launch_step="step_id", launched_ns="start_ns")
     placed = kernels.join(by_op, on="op_id", how="left", maintain_order="left")
     placed = placed.join(by_launch, on="launch_id", how="left", maintain_order="left")
     return placed.with_columns(

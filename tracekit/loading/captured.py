@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tracekit.loading.trace import TraceFiles
+    from tracekit.loading.closing import TraceFiles
 
 
 def captures_of(path: Path) -> list[Capture]:

@@ -42,7 +42,8 @@ class Plan:
     """How a trace falls into parts: the times at which all but the first begin, and the part of each piece of work.
 
     `device` holds for each part, by piece, the numbers of the rows of device work that are launched in it, `early`
-    the correlations of calls in it that share theirs with a later one, which is the launch.
+    the correlations of calls in it that share theirs with a later one, which is the launch. `sure` is when the
+    first piece of work of any later part begins, None of the last part.
     """
 
     cuts: Times
@@ -51,6 +52,7 @@ class Plan:
     device: Sequence[Mapping[int, Times]]
     early: Sequence[Times]
     launches: Times
+    sure: Sequence[int | None]
     survey: Survey
 
 
@@ -99,15 +101,18 @@ def plan(outlines: Sequence[Outline], rows: int, external_ids: str) -> Plan:
     is_launched = last > _BEFORE
     first = (first_ns, int(working[is_launched][0]) if is_launched.any() else None)
     rows_of: list[dict[int, Times]] = [{} for _ in range(len(found) + 1)]
+    begins = np.full(len(found) + 1, _AFTER, dtype=np.int64)
     for one in outlines:
         correlation, start = one.pair("device")
         place, is_known = _looked_up(correlation, working)
         launched = last[np.where(is_known, place, 0)] if len(working) else start
         home = np.searchsorted(found, np.where(is_known & (launched > _BEFORE), launched, start), side="right")
+        np.minimum.at(begins, home, start)
         for part in np.unique(home).tolist():
             rows_of[part][one.place.number] = np.flatnonzero(home == part)
     surveyed = survey((one.glance for one in outlines), first, external_ids)
-    return Plan(found, forced, lost, rows_of, early, counts, surveyed)
+    sure = [*np.minimum.accumulate(begins[:0:-1])[::-1].tolist(), None]
+    return Plan(found, forced, lost, rows_of, early, counts, sure, surveyed)
 
 
 def _early(outlines: Sequence[Outline], found: Times, working: Times, last: Times) -> list[Times]:
@@ -148,9 +153,14 @@ def link_parts(
     first_ids: Mapping[str, int],
     crew: Crew,
     rows: int,
+    hear: Callable[[Report, int | None], None],
     done: Callable[[float], None] = lambda _: None,
 ) -> Linking:
-    """Link a trace part by part and write the parts' tables to `folder`. `done` hears what share is done."""
+    """Link a trace part by part and write the parts' tables to `folder`.
+
+    `hear` is given each part's report, in order and while later parts are linked, with the time before which no work
+    of these begins, None with the last; `done` hears what share is done.
+    """
     chosen = plan(outlines, rows, said.external_ids)
     steps = chosen.survey.steps.with_columns(pl.col("step_id") + first_ids["step"])
     chosen = replace(chosen, survey=replace(chosen.survey, steps=steps))
@@ -165,8 +175,9 @@ def link_parts(
     modules = {label: first_ids["module"] + place for place, label in enumerate(order)}
     jobs = _jobs(chosen, outlines, splits, spanning, folder, trace_id, first_ids, modules)
     reports = []
-    for report in crew.each(link_and_write, ((job,) for job in jobs)):
+    for report, sure in zip(crew.each(link_and_write, ((job,) for job in jobs)), chosen.sure, strict=True):
         reports.append(report)
+        hear(report, None if sure is None else sure - chosen.survey.origin_ns)
         done(len(reports) / len(jobs))
     used = {name: first_ids[name] for name in first_ids}
     for name, count in _counts(chosen, splits).items():

@@ -24,12 +24,13 @@ from tracekit.loading.captured import captures_of, put_names
 from tracekit.loading.frames import set_down, taken_up
 from tracekit.loading.processes import is_alive, this_machine
 from tracekit.loading.sources import Assigned, Known, ranks
-from tracekit.loading.trace import IDS, REFUSED, Source, TraceFiles, load_trace
+from tracekit.loading.trace import IDS, REFUSED, Source, load_trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tracekit.link.clocks import Clock
+    from tracekit.loading.closing import TraceFiles
     from tracekit.loading.crew import Crew
     from tracekit.loading.settings import Settings
 

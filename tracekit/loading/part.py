@@ -81,12 +81,14 @@ class Job:
 class Report:
     """What a worker tells of a part: its tables' files, and what is put together for the whole trace.
 
+    `samples` are those of memory, `work` is what the waits of devices are counted from, both as IPC.
     `spanning` says of each op around the part (`known_id`) its self time within and, if it begins there, its frame
     and its module; `wrappers` are the known ids of those that compute a product by an op in the part.
     """
 
     tables: Mapping[str, Path]
     samples: Path | None
+    work: Path | None
     heights: Mapping[str, int]
     tally: Tally
     working_steps: set[int]
@@ -151,11 +153,8 @@ def link_and_write(job: Job) -> Report:
     begins = (pl.col("start_ns") >= job.window.start - job.survey.origin_ns).alias("begins")
     spanning = ids.renamed("op", around.select("known_id", "self_ns", "frame_id", "module_id", begins))
     calls = ids.renamed("op", calls_with_padding(linked.ops))
-    samples = ids.renamed("sample", tables.pop("memory_sample"))
-    where = None
-    if samples.height or not job.number:  # the first part sets down what columns there are
-        where = job.folder / f"{job.number:06}.samples.arrow"
-        samples.write_ipc(where, compression="lz4")
+    samples = _put_aside(job, "samples", ids.renamed("sample", tables.pop("memory_sample")))
+    work = _put_aside(job, "work", ids.renamed("kernel", tables.pop("device_wait")))
     own = {name: ids.renamed(name, _own(frame)) for name, frame in tables.items()}
     written = {}
     for name, frame in own.items():
@@ -164,7 +163,8 @@ def link_and_write(job: Job) -> Report:
             set_down(with_trace_id(frame, job.trace_id), written[name])
     return Report(
         written,
-        where,
+        samples,
+        work,
         {name: frame.height for name, frame in own.items()},
         linked.tally,
         linked.working_steps,
@@ -174,6 +174,15 @@ def link_and_write(job: Job) -> Report:
         calls,
         bool(own["op"]["input_dims"].is_not_null().any()),
     )
+
+
+def _put_aside(job: Job, name: str, rows: pl.DataFrame) -> Path | None:
+    """Write rows that are for all parts together, and return where; of none, if another part says what columns."""
+    if not rows.height and job.number:
+        return None
+    where = job.folder / f"{job.number:06}.{name}.arrow"
+    rows.write_ipc(where, compression="lz4")
+    return where
 
 
 def _keep_own_calls(tables: dict[str, pl.DataFrame], start_ns: int) -> None:

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from tracekit.attention.devices.lookups import Lookup
     from tracekit.store.source import Source
 
-_OF_ANY_STEP = {f"{table}_of_any_step": table for table in ("kernel", "launch", "other_event")}
+_OF_ANY_STEP = {f"{table}_of_any_step": table for table in ("kernel", "launch", "other_event", "device_wait")}
 """Views that show a table whatever steps are selected: work of one step may wait for calls of another."""
-_OVER = {"device_wait": "device_wait_of_any_step"}
-"""Tables whose rows, whatever steps are selected, are those of a view."""
+_COUNTED = {"device_wait": "device_wait_of_any_step"}
+"""Tables whose rows a view counts where none are held, or where phases are selected, on which they depend."""
 _NOTHING = "(select 1 where false)"
 _WORD = re.compile(r"\w+")
 
@@ -48,8 +48,8 @@ class Definitions:
         self._lookups = lookups
         self._tables = {relation.name: relation for relation in tables()}
         self._texts = {text.split(" ", 3)[2].partition("(")[0]: text for text in view_statements()}
-        plain = [name for name in self._tables if name not in lookups and name not in _OVER]
-        names = [*plain, *_OF_ANY_STEP, *lookups, *self._texts, *_OVER]
+        plain = [name for name in self._tables if name not in lookups and name not in _COUNTED]
+        names = [*plain, *_OF_ANY_STEP, *lookups, *self._texts, *_COUNTED]
         self._order = {name: place for place, name in enumerate(dict.fromkeys(names))}
         self._columns: dict[str, dict[str, str]] = {}
         self._statements: dict[str, str] = {}
@@ -113,7 +113,7 @@ class Definitions:
 
     def _written(self, name: str) -> str:
         table = _OF_ANY_STEP.get(name, name)
-        if table in self._tables:
+        if table in self._tables and (name == table or not self._is_counted(table)):
             relation = self._tables[table]
             return view(
                 relation, self._source(table), self._columns_of(table), self._selection, name if name != table else ""
@@ -124,17 +124,21 @@ class Definitions:
             return self._texts[name].partition("union all by name")[0]
         return self._texts[name]
 
+    def _is_counted(self, table: str) -> bool:
+        """Return whether a view counts the rows of a table."""
+        return table in _COUNTED and (bool(self._selection.phases) or not self._held.rows_of(table))
+
     def _source(self, table: str) -> str:
         """Return what to select from for the rows of a table, whatever is selected."""
-        if table in _OVER:
-            return _OVER[table]
+        if self._is_counted(table):
+            return _COUNTED[table]
         if table in self._lookups:
             return f"_{table}"
         return self._held.rows_of(table) or _NOTHING
 
     def _columns_of(self, table: str) -> dict[str, str]:
         """Return the columns that a table has as it is held, and their types."""
-        if table in self._lookups or table in _OVER:
+        if table in self._lookups or self._is_counted(table):
             return {column.name: column.type for column in self._tables[table].columns}
         source = self._source(table)
         if source is _NOTHING:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tracekit.loading.opening import Tables
 
-_MOST_NAMELESS = 128
+_MOST_NAMELESS = 256
 """Files without a name that a run may have: a process has 1,024 in all by default."""
 _OPEN_FILES = "/proc/self/fd"
 
