@@ -148,7 +148,7 @@ select
     work_ns,
     achieved_flops_per_s,
     peak_frac,
-    share_frac,
+    work_ns / nullif((select sum(dur_ns) from work), 0) as share_frac,
     bound,
     calls,
     mean_ns,

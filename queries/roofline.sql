@@ -98,7 +98,7 @@ select
     achieved_flops_per_s,
     peak_frac,
     phase,
-    share_frac,
+    work_ns / nullif((select sum(dur_ns) from work), 0) as share_frac,
     bound,
     dtype,
     flop_count,

@@ -316,8 +316,7 @@ with
             1e9 * flops / peak_flops_per_s as compute_ns,
             1e9 * bytes / peak_bytes_per_s as memory_ns
         from signatures
-    ),
-    whole as materialized(select nullif(sum(dur_ns), 0) as ns from work)
+    )
 select
     kind,
     name,
@@ -331,7 +330,6 @@ select
     dtype,
     calls,
     work_ns,
-    work_ns / (select ns from whole) as share_frac,
     mean_ns,
     call_flops,
     flops_status,

@@ -34,7 +34,7 @@ def test_info_lists_the_entries_and_what_was_left_out(tracekit: Callable[..., Sa
 def test_verify_says_that_all_is_well(tracekit: Callable[..., Said], run_file: Path) -> None:
     said = tracekit("bundle", "verify", "train.tkb")
     assert (said.code, said.err) == (0, "")
-    assert said.out == snapshot("train.tkb: 16 entries, all as they were written\n")
+    assert said.out == snapshot("train.tkb: 17 entries, all as they were written\n")
 
 
 def test_a_damaged_byte_in_any_entry_is_found_and_named(tracekit: Callable[..., Said], run_file: Path) -> None:

@@ -134,7 +134,7 @@ class Store:
 
     def prepare(self, *tables: str) -> None:
         """Have tables ready, so that another thread that asks for them need not wait."""
-        self._make(" ".join(tables))
+        self._within([" ".join(tables)])
 
     def own(self, sql: str, params: Mapping[str, Any] | None = None) -> pl.DataFrame:
         """Run one SELECT of tracekit's own, which needs no check, and return its rows; threads may do so at once.
@@ -172,17 +172,17 @@ class Store:
 
     def _own(self, asked: Sequence[tuple[Taker, str, Mapping[str, Any] | None]]) -> list[Any]:
         """Run SELECTs of tracekit's own, side by side, and return what each taker makes of its rows."""
-        for _, text, _ in asked:
-            self._make(text)
-        cursors = [self._con.cursor() for _ in asked]
+        texts = self._within([text for _, text, _ in asked])
+        unchecked = self._definitions.unchecked()
+        cursors = [self._con.cursor() for _ in range(len(asked) + bool(unchecked))]
         self._cursors.update(cursors)
+        answers = [
+            (cursor, partial(take, cursor, text, values))
+            for cursor, text, (take, _, values) in zip(cursors, texts, asked, strict=False)
+        ]
+        checks = [(cursor, partial(self._definitions.check, cursor, unchecked)) for cursor in cursors[len(asked) :]]
         try:
-            return self._held(
-                [
-                    (cursor, partial(take, cursor, text, values))
-                    for cursor, (take, text, values) in zip(cursors, asked, strict=True)
-                ]
-            )
+            return self._held([*checks, *answers])[len(checks) :]
         finally:
             for cursor in cursors:
                 self._cursors.discard(cursor)
@@ -196,12 +196,25 @@ class Store:
             with suppress(duckdb.Error):  # it may have been closed since
                 cursor.interrupt()
 
+    def _within(self, texts: Sequence[str]) -> list[str]:
+        """Return SELECTs of our own after what they read."""
+        if all(map(self._definitions.is_ready, texts)):
+            return [*map(self._definitions.within, texts)]
+        found: list[str] = self._held([(self._con, lambda: [*map(self._definitions.within, texts)])])[0]
+        return found
+
     def _make(self, sql: str) -> None:
         if not self._definitions.has_made(sql):
             self._held([(self._con, lambda: self._definitions.make(sql))])
+            self._check()
 
     def _make_all(self) -> None:
         self._held([(self._con, self._definitions.make_all)])
+        self._check()
+
+    def _check(self) -> None:
+        if unchecked := self._definitions.unchecked():
+            self._held([(self._con, lambda: self._definitions.check(self._con, unchecked))])
 
     def _held(self, answers: Sequence[Answer]) -> list[Any]:
         with self._told():

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from tracekit.errors import TracekitError
 from tracekit.store.schema import tables, view_statements
-from tracekit.store.views import Selection, view
+from tracekit.store.views import Selection, selected
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     import duckdb
 
@@ -29,10 +29,17 @@ _COUNTED = {"device_wait": "device_wait_of_any_step"}
 """Tables whose rows a view counts where none are held, or where phases are selected, on which they depend."""
 _NOTHING = "(select 1 where false)"
 _WORD = re.compile(r"\w+")
+_WITH = re.compile(r"\s*with\s+(recursive\s+)?", re.IGNORECASE)
+_HEAD = re.compile(r"create view \w+ as\s+")
+_ASIDE = re.compile(r"'((?:[^']|'')*)'|--[^\n]*")
 
 
 class Definitions:
-    """The names of a run's tables, views and macros in one database, over the run's files."""
+    """The names of a run's tables, views and macros in one database, over the run's files.
+
+    SQL that anybody may have written finds them made as views; SQL of our own is given them as CTEs, which the engine
+    binds once, with the rest.
+    """
 
     def __init__(
         self,
@@ -48,13 +55,16 @@ class Definitions:
         self._lookups = lookups
         self._tables = {relation.name: relation for relation in tables()}
         self._texts = {text.split(" ", 3)[2].partition("(")[0]: text for text in view_statements()}
+        self._macros = {name for name, text in self._texts.items() if text.startswith("create macro ")}
         plain = [name for name in self._tables if name not in lookups and name not in _COUNTED]
         names = [*plain, *_OF_ANY_STEP, *lookups, *self._texts, *_COUNTED]
         self._order = {name: place for place, name in enumerate(dict.fromkeys(names))}
         self._columns: dict[str, dict[str, str]] = {}
-        self._statements: dict[str, str] = {}
+        self._unchecked: list[str] = []
+        self._bodies: dict[str, str] = {}
         self._reads: dict[str, set[str]] = {}
         self._made: set[str] = set()
+        self._ready: set[str] = set()
         self._lock = RLock()
 
     @property
@@ -76,6 +86,38 @@ class Definitions:
         with self._lock:
             self._make(set(self._order))
 
+    def is_ready(self, sql: str) -> bool:
+        """Return whether `within` has all that SQL of our own names, without waiting for a thread that gets more."""
+        return self._named(_code(sql)) <= self._ready
+
+    def within(self, sql: str) -> str:
+        """Return SQL of our own after CTEs for what it names, and for what these read in turn."""
+        named = self._named(_code(sql))
+        if not named <= self._ready:
+            with self._lock:
+                self._get_ready(self._needed(named))
+        needed = sorted(self._needed(named) - self._macros, key=self._order.__getitem__)
+        ctes = ",\n".join(f"{name} as not materialized (\n{self._bodies[name]}\n)" for name in needed)
+        if not ctes:
+            return sql
+        own = _WITH.match(sql)
+        return f"with {own[1] or ''}{ctes},\n{sql[own.end() :]}" if own else f"with {ctes}\n{sql}"
+
+    def unchecked(self) -> list[str]:
+        """Return the tables of several files of which `check` is to tell, and count them as told of."""
+        with self._lock:
+            found, self._unchecked = self._unchecked, []
+        return found
+
+    def check(self, con: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
+        """Raise TracekitError if the files of a table have other columns than its first one has.
+
+        This takes as long as to make ten of them ready, so that it is done beside the answer.
+        """
+        for name in names:
+            if _described(con, self._held.united(name)) != self._columns[name]:
+                raise TracekitError(f"the parts of table {name} differ", "load the trace again")
+
     def numbers(self, table: str, column: str) -> list[int]:
         """Return the different values of a column, whatever is selected; none if there is no such column."""
         if column not in self._columns_of(table):
@@ -95,34 +137,41 @@ class Definitions:
 
     def _read_by(self, name: str) -> set[str]:
         if name not in self._reads:
-            text = self._lookups[name].sql if name in self._lookups else self._statement(name)
-            self._reads[name] = self._named(text)
+            self._reads[name] = self._named(_code(self._body(name))) - {name}
         return self._reads[name]
 
     def _make(self, names: set[str]) -> None:
-        for name in sorted(names - self._made, key=self._order.__getitem__):
-            if name in self._lookups:
-                self._fill(name)
-            self._con.execute(self._statement(name))
+        self._get_ready(names)
+        for name in sorted(names - self._made - self._macros, key=self._order.__getitem__):
+            self._con.execute(f"create view {name} as\n{self._body(name)}")
             self._made.add(name)
 
-    def _statement(self, name: str) -> str:
-        if name not in self._statements:
-            self._statements[name] = self._written(name)
-        return self._statements[name]
+    def _get_ready(self, names: set[str]) -> None:
+        for name in sorted(names - self._ready, key=self._order.__getitem__):
+            if name in self._lookups:
+                self._fill(name)
+            if name in self._macros:
+                self._con.execute(self._body(name))
+                self._made.add(name)
+        self._ready |= names
+
+    def _body(self, name: str) -> str:
+        if name not in self._bodies:
+            self._bodies[name] = self._written(name)
+        return self._bodies[name]
 
     def _written(self, name: str) -> str:
+        """Return what selects the rows of a table or a view, or the statement that makes a macro."""
         table = _OF_ANY_STEP.get(name, name)
         if table in self._tables and (name == table or not self._is_counted(table)):
-            relation = self._tables[table]
-            return view(
-                relation, self._source(table), self._columns_of(table), self._selection, name if name != table else ""
-            )
+            columns = self._columns_of(table)
+            source, relation = self._source(table), self._tables[table]
+            return selected(relation, source, columns, self._selection, of_any_step=name != table)
         if name == "cpu_op" and self._is_device_alone:
-            return "create view cpu_op as select * from op where false"  # so that ops are not even looked at
-        if name == "work" and self._is_device_alone:
-            return self._texts[name].partition("union all by name")[0]
-        return self._texts[name]
+            return "select * from op where false"  # so that ops are not even looked at
+        text = self._texts[name].removesuffix(";")
+        text = text if name in self._macros else _HEAD.sub("", text, count=1)
+        return text.partition("union all by name")[0] if name == "work" and self._is_device_alone else text
 
     def _is_counted(self, table: str) -> bool:
         """Return whether a view counts the rows of a table."""
@@ -137,26 +186,22 @@ class Definitions:
         return self._held.rows_of(table) or _NOTHING
 
     def _columns_of(self, table: str) -> dict[str, str]:
-        """Return the columns that a table has as it is held, and their types."""
+        """Return the columns that a table has as it is held, and their types; of several files, those of the first."""
         if table in self._lookups or self._is_counted(table):
             return {column.name: column.type for column in self._tables[table].columns}
         source = self._source(table)
         if source is _NOTHING:
             return {}
         if table not in self._columns:
-            self._columns[table] = self._described(source)  # as the first part has them
-            united = self._held.united(table)
-            if united and self._described(united) != self._columns[table]:
-                raise TracekitError(f"the parts of table {table} differ", "load the trace again")
+            self._columns[table] = _described(self._con, source)
+            if self._held.united(table):
+                self._unchecked.append(table)
         return self._columns[table]
-
-    def _described(self, source: str) -> dict[str, str]:
-        return {name: kind for name, kind, *_ in self._con.execute(f"describe from {source}").fetchall()}
 
     def _fill(self, name: str) -> None:
         """Make the table that holds the rows of a lookup."""
         lookup, columns = self._lookups[name], self._tables[name].columns
-        rows = lookup.rows(self._con.execute(lookup.sql).fetchall())
+        rows = lookup.rows(self._con.execute(self.within(lookup.sql)).fetchall())
         names = [column.name for column in columns]
         written = json.dumps([dict(zip(names, row, strict=True)) for row in rows])
         kinds = json.dumps([{column.name: column.type for column in columns}])
@@ -171,3 +216,12 @@ class Definitions:
         flags = f"select bool_and(coalesce(has_device, false)) from {self._source('trace')}"
         row = self._con.execute(flags).fetchone()
         return bool(row and row[0])
+
+
+def _described(con: duckdb.DuckDBPyConnection, source: str) -> dict[str, str]:
+    return {name: kind for name, kind, *_ in con.execute(f"describe from {source}").fetchall()}
+
+
+def _code(sql: str) -> str:
+    """Return SQL of our own in lower case, without comments and texts; one that is a single word may name something."""
+    return _ASIDE.sub(lambda found: found[0] if found[1] and _WORD.fullmatch(found[1]) else " ", sql.lower())

@@ -1,4 +1,4 @@
-"""The part of a run that questions see, as the SQL of its views.
+"""The part of a run that questions see, as SQL.
 
 Owns how each table obeys the selection of steps, ranks and phases.
 """
@@ -31,21 +31,19 @@ class Selection:
         return not (self.steps or self.ranks or self.phases)
 
 
-def view(relation: Relation, source: str, present: Mapping[str, str], selection: Selection, name: str = "") -> str:
-    """Return the statement that makes a table's view over the rows of `source`, which has the columns `present`.
+def selected(
+    relation: Relation, source: str, present: Mapping[str, str], selection: Selection, *, of_any_step: bool = False
+) -> str:
+    """Return what selects a table's rows from `source`, which has the columns `present`, given with their types.
 
-    These are given with their types. A column that is missing is null. With `name` the view is called so and holds
-    the rows of every step; --phase selects among them only where the table itself tells the phase, since the ops that
-    would are those of the steps.
+    A column that is missing is null. With `of_any_step` these are the rows of every step; --phase selects among them
+    only where the table itself tells the phase, since the ops that would are those of the steps.
     """
     picked = ", ".join(_column(column, present) for column in relation.columns)
     has_phase = any(column.name == "phase" for column in relation.columns)
     every_step = Selection(frozenset(), selection.ranks, selection.phases if has_phase else frozenset())
-    chosen = every_step if name else selection
-    where = " and ".join(_filters(relation, chosen)) or "true"
-    return (
-        f"create view {name or relation.name} as select * from (select {picked} from {source} as r) as r where {where}"
-    )
+    where = " and ".join(_filters(relation, every_step if of_any_step else selection)) or "true"
+    return f"select * from (select {picked} from {source} as r) as r where {where}"
 
 
 def _column(column: Column, present: Mapping[str, str]) -> str:
