@@ -143,9 +143,10 @@ def test_parts_that_differ_are_no_table(monkeypatch: pytest.MonkeyPatch, differe
     monkeypatch.setattr(source, "_MOST_NAMELESS", most)
     halves = [{"kernel_id": [0], "dur_ns": [1]}, DIFFERING[difference]]
     kernels = {f"tables/kernel/{place}.parquet": parquet(pl.DataFrame(half)) for place, half in enumerate(halves)}
-    with Store(Tables({"kernel": kernels}, "x.tkb")) as store, pytest.raises(TracekitError) as caught:
-        asked(store, "select sum(dur_ns), count(name) from kernel")
-    assert str(caught.value).endswith("differ: load the trace again")
+    with Store(Tables({"kernel": kernels}, "x.tkb")) as store:
+        for ask in (asked, asked, Store.rows, Store.rows, asked):  # and no later question is told less
+            with pytest.raises(TracekitError, match=r"differ: load the trace again$"):
+                ask(store, "select sum(dur_ns), count(name) from kernel")
 
 
 @pytest.mark.parametrize("selection", [Selection(ranks=frozenset({0})), Selection(steps=frozenset({0}))])

@@ -206,7 +206,7 @@ class Store:
     def _make(self, sql: str) -> None:
         if not self._definitions.has_made(sql):
             self._held([(self._con, lambda: self._definitions.make(sql))])
-            self._check()
+        self._check()
 
     def _make_all(self) -> None:
         self._held([(self._con, self._definitions.make_all)])

@@ -16,7 +16,7 @@ from tracekit.store.schema import tables, view_statements
 from tracekit.store.views import Selection, selected
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
     import duckdb
 
@@ -104,12 +104,10 @@ class Definitions:
         return f"with {own[1] or ''}{ctes},\n{sql[own.end() :]}" if own else f"with {ctes}\n{sql}"
 
     def unchecked(self) -> list[str]:
-        """Return the tables of several files of which `check` is to tell, and count them as told of."""
-        with self._lock:
-            found, self._unchecked = self._unchecked, []
-        return found
+        """Return the tables of several files that `check` has not found alike yet."""
+        return [*self._unchecked]
 
-    def check(self, con: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
+    def check(self, con: duckdb.DuckDBPyConnection, names: Collection[str]) -> None:
         """Raise TracekitError if the files of a table have other columns than its first one has.
 
         This takes as long as to make ten of them ready, so that it is done beside the answer.
@@ -117,6 +115,8 @@ class Definitions:
         for name in names:
             if _described(con, self._held.united(name)) != self._columns[name]:
                 raise TracekitError(f"the parts of table {name} differ", "load the trace again")
+        with self._lock:
+            self._unchecked = [name for name in self._unchecked if name not in names]
 
     def numbers(self, table: str, column: str) -> list[int]:
         """Return the different values of a column, whatever is selected; none if there is no such column."""
