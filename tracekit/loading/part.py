@@ -114,12 +114,17 @@ def split(piece: Place, cuts: Times) -> Split:
         part, spans = _placed(piece.read(kind, _TIMES if may_span else _TIMES[:1]), cuts, may_span=may_span)
         counts[kind] = np.bincount(part[~spans], minlength=len(cuts) + 1)
         if spans.any():
-            spanning[kind] = piece.read(kind).filter(pl.Series(spans))
+            spanning[kind] = _alone(piece.read(kind).filter(pl.Series(spans)))
     return Split(
         counts,
         spanning.get("ops", pl.DataFrame(schema=TABLES["ops"])),
         spanning.get("frames", pl.DataFrame(schema=TABLES["frames"])),
     )
+
+
+def _alone(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return a copy of a few rows; as a filter gives them they keep all the text of their piece."""
+    return pl.DataFrame(rows.rows(), schema=rows.schema, orient="row")
 
 
 def _reach(piece: Place, kind: str) -> tuple[int, int]:
