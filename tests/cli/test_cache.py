@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from inline_snapshot import snapshot
 
-from tracekit import bundle
+from tests.ends import AFTER_NAMED, ended, needs_signals, points
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable
 
     from tests.cli.conftest import Said
@@ -134,51 +131,34 @@ def test_a_cache_that_can_not_be_written_costs_one_line_on_a_terminal(trace: Pat
         assert len(said.splitlines()) == 2
 
 
-def killed(running: subprocess.Popen[bytes], folder: Path, pattern: str, delay: float) -> bool:
-    """Kill a process some time after it began to write such a file; return whether it was still writing."""
-    while running.poll() is None and not list(folder.glob(pattern)):
-        time.sleep(0.0005)
-    time.sleep(delay)
-    running.kill()
-    running.communicate()
-    left_over = list(folder.glob(pattern))
-    for path in left_over:
-        path.unlink()
-    return bool(left_over)
+COMMAND = "from tracekit.cli import start; start()"
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there are no signals here")
+@needs_signals
 def test_loading_over_a_bundle_that_is_killed_leaves_the_old_one_or_the_new(
-    tracekit: Callable[..., Said],
-    process: Callable[..., subprocess.Popen[bytes]],
-    trace: Path,
-    traces: Path,
+    tracekit: Callable[..., Said], trace: Path, traces: Path
 ) -> None:
     output = trace.with_name("run.tkb")
     assert tracekit("load", trace, "-o", output).code == 0
     old = output.read_bytes()
     assert tracekit("load", traces / "a100-nccl.json.gz", "-o", "new.tkb").code == 0
     new = output.with_name("new.tkb").read_bytes()
-    were_writing = 0
-    for number in range(60):
-        output.write_bytes(old)
-        running = process("load", traces / "a100-nccl.json.gz", "-o", output, "--force")
-        were_writing += killed(running, output.parent, ".run.tkb.tmp-*", 0.0015 * (number % 10))
-        assert output.read_bytes() in (old, new)
-        assert all(check.ok for check in bundle.verify(output))
-        if number >= 9 and were_writing:  # on a busy machine it takes more tries to meet one that writes
-            break
-    assert were_writing > 0
-    assert tracekit("query", output, COUNT).code == 0
+    load = ("load", traces / "a100-nccl.json.gz", "-o", output, "--force")
+    for number, how in enumerate(points(len(new)), start=1):
+        ended(how, COMMAND, *load)
+        assert output.read_bytes() == old
+        assert len(list(output.parent.glob(".run.tkb.tmp-*"))) == number
+    ended(AFTER_NAMED, COMMAND, *load)
+    assert output.read_bytes() == new
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there are no signals here")
+@needs_signals
 def test_a_query_that_is_killed_while_it_caches_is_answered_the_next_time(
-    tracekit: Callable[..., Said], process: Callable[..., subprocess.Popen[bytes]], traces: Path, kept: Path
+    tracekit: Callable[..., Said], traces: Path, kept: Path
 ) -> None:
     trace = traces / "a100-nccl.json.gz"
-    for number in range(3):
-        killed(process("query", trace, COUNT), kept / "runs", ".*.tmp-*", 0.004 * number)
+    for how in points(100_000):
+        ended(how, COMMAND, "query", trace, COUNT)
     said = tracekit("query", trace, COUNT, "-f", "csv")
     assert (said.code, said.err) == (0, "")
     assert tracekit("query", trace, COUNT, "-f", "csv") == said

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import stat
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.build import document, op
+from tests.ends import AFTER_NAMED, ended, needs_signals, points
 from tracekit import bundle
 from tracekit.errors import TracekitError
 from tracekit.loading import cache, open_tables
@@ -286,24 +286,30 @@ def test_processes_that_load_one_trace_at_once_make_one_run(folder: Path, traces
     assert len(files(folder)) == 2
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there are no signals here")
+@needs_signals
 def test_a_process_that_is_killed_while_it_writes_leaves_the_cache_whole(folder: Path, traces: Path) -> None:
     trace = traces / "a100-nccl.json.gz"
-    left_over = 0
-    for number in range(10):
-        running = loading(trace)
-        while running.poll() is None and not list((folder / "runs").glob(".*.tmp-*")):
-            time.sleep(0.0005)
-        time.sleep(0.0015 * number)
-        running.kill()
-        running.communicate()
-        assert whole_runs() <= 1
-        left_over += cache.info().left_over_bytes > 0
+    assert opened(trace) == ["loading a100-nccl.json.gz"]
+    (whole,) = cache.entries()
+    for how in points(whole.bytes):
         cache.clear()
-        assert [name for name in files(folder) if not name.startswith("keys/")] == []
-    assert left_over > 0
+        ended(how, LOAD, trace)
+        assert cache.entries() == []
+        (left_over,) = (folder / "runs").iterdir()
+        assert cache.info().left_over_bytes == left_over.stat().st_size
+    assert left_over.stat().st_size == whole.bytes
     assert opened(trace) == ["loading a100-nccl.json.gz"]
     assert opened(trace) == []
+    assert whole_runs() == 1
+    assert cache.info().left_over_bytes == 0
+
+
+@needs_signals
+def test_a_process_that_is_killed_once_a_run_has_its_name_leaves_it_whole(folder: Path, traces: Path) -> None:
+    ended(AFTER_NAMED, LOAD, traces / "a100-nccl.json.gz")
+    assert whole_runs() == 1
+    assert cache.info().left_over_bytes == 0
+    assert opened(traces / "a100-nccl.json.gz") == []
 
 
 def test_a_disk_without_room_costs_only_time(folder: Path) -> None:
