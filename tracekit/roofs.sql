@@ -353,4 +353,4 @@ select
 from held
 ;
 
-comment on macro table roof_signature is 'roof_call by signature: calls of the same sizes, format and peaks a row, by their op and phase too if by_op, with their rates; rows_of names the view or CTE that holds the rows of roof_call. Columns as in roof_call, and those that gemm_calls explains.';
+comment on macro table roof_signature is 'roof_call by signature: calls of the same sizes, format and peaks a row, by their op and phase too if by_op, with their rates; rows_of names the view or CTE that holds the rows of roof_call. Columns as in roof_call, and those that gemm_calls explains, but its share_frac.';

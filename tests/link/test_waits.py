@@ -98,3 +98,19 @@ def test_work_that_is_not_sure_is_kept_back() -> None:
     rest = waits.take(pl.DataFrame(late, schema=dict.fromkeys(COLUMNS, pl.Int64), orient="row"))
     assert first["kernel_id"].to_list() == [0]
     assert rest.select("kernel_id", "free_ns", "before_id", "idle_ns").rows() == [(2, 15, 0, 5), (1, 50, 2, 0)]
+
+
+def test_work_whose_device_has_the_smallest_number_is_not_that_of_no_device() -> None:
+    devices = [-(2**63), None, -(2**63), None]
+    rows = pl.DataFrame(
+        {
+            "kernel_id": [0, 1, 2, 3], "device": devices, "stream": 0, "step_id": None, "start_ns": [0, 20, 40, 60],
+            "dur_ns": 10, "launch_id": [0, 1, 2, 3], "launched_ns": 0,
+        },
+        schema=dict.fromkeys(COLUMNS, pl.Int64),
+    )  # fmt: skip
+    waits = Waits()
+    found = pl.concat([waits.take(rows[:2], 30), waits.take(rows[2:])]).sort("kernel_id")
+    assert found["device"].to_list() == devices
+    assert found["before_id"].to_list() == [None, None, 0, 1]
+    assert found["idle_ns"].to_list() == [None, None, 30, 30]

@@ -39,33 +39,36 @@ class _Last(NamedTuple):
 class Waits:
     """Counts the waits of one trace's devices.
 
-    Work is in the order of starts, then of ends, then of ids, whatever part it comes with.
+    Work is in the order of starts, then of ends, then of ids, whatever part it comes with. What can't be counted yet is
+    held, 64 bytes a row: all of a trace in which a last part has work that is dated before all other.
     """
 
     def __init__(self) -> None:
         """Know of no work yet."""
         self._left = pl.DataFrame(schema=_WORK)
-        self._last: dict[int, _Last] = {}
+        self._last: dict[int | None, _Last] = {}
 
     def take(self, work: pl.DataFrame | None, until_ns: int | None = None) -> pl.DataFrame:
         """Take what `work_of` returned, if any, and return the waits before all work that begins before `until_ns`.
 
         No work that is taken later may begin before that; None means that there is none.
         """
-        rows = self._left if work is None else pl.concat([self._left, work])
-        starts = rows["start_ns"].to_numpy()
-        ends, devices = starts + rows["dur_ns"].to_numpy(), _numbers(rows["device"])
-        order = np.lexsort((rows["kernel_id"].to_numpy(), ends, starts, devices))
+        rows, self._left = self._left if work is None else pl.concat([self._left, work]), self._left.clear()
         if until_ns is not None:
-            is_sure = starts[order] < until_ns
-            self._left = rows[order[~is_sure]]
-            order = order[is_sure]
+            is_sure = rows["start_ns"] < until_ns
+            if not is_sure.any():
+                rows, self._left = rows.clear(), rows
+            else:
+                rows, self._left = rows.filter(is_sure), rows.filter(~is_sure)
+        starts, devices = rows["start_ns"].to_numpy(), rows["device"].rank("dense").fill_null(0).to_numpy()
+        ends = starts + rows["dur_ns"].to_numpy()
+        order = np.lexsort((rows["kernel_id"].to_numpy(), ends, starts, devices))
         rows, ends, devices = rows[order], ends[order], devices[order]
         ids, launches = rows["kernel_id"].to_numpy(), _numbers(rows["launch_id"])
         free, before, before_launch = (np.full(len(order), _NONE, dtype=np.int64) for _ in range(3))
         edges = [0, *(np.flatnonzero(devices[1:] != devices[:-1]) + 1).tolist(), len(order)] if len(order) else []
         for first, end in pairwise(edges):
-            span, device = slice(first, end), int(devices[first])
+            span, device = slice(first, end), rows["device"][first]
             last = self._last.get(device, _Last(_NONE, _NONE, _NONE))
             self._last[device] = _counted(
                 last, ends[span], ids[span], launches[span], free[span], before[span], before_launch[span]

@@ -29,9 +29,10 @@ _COUNTED = {"device_wait": "device_wait_of_any_step"}
 """Tables whose rows a view counts where none are held, or where phases are selected, on which they depend."""
 _NOTHING = "(select 1 where false)"
 _WORD = re.compile(r"\w+")
-_WITH = re.compile(r"\s*with\s+(recursive\s+)?", re.IGNORECASE)
+_COMMENT = r"--[^\n]*|/\*.*?\*/"
+_WITH = re.compile(rf"(?:\s|{_COMMENT})*with\s+(recursive\s+)?", re.IGNORECASE | re.DOTALL)
 _HEAD = re.compile(r"create view \w+ as\s+")
-_ASIDE = re.compile(r"'((?:[^']|'')*)'|--[^\n]*")
+_ASIDE = re.compile(rf"'((?:[^']|'')*)'|\"(?P<quoted>(?:[^\"]|\"\")*)\"|{_COMMENT}", re.DOTALL)
 
 
 class Definitions:
@@ -65,6 +66,7 @@ class Definitions:
         self._reads: dict[str, set[str]] = {}
         self._made: set[str] = set()
         self._ready: set[str] = set()
+        self._filled: set[str] = set()
         self._lock = RLock()
 
     @property
@@ -143,15 +145,17 @@ class Definitions:
     def _make(self, names: set[str]) -> None:
         self._get_ready(names)
         for name in sorted(names - self._made - self._macros, key=self._order.__getitem__):
-            self._con.execute(f"create view {name} as\n{self._body(name)}")
+            self._con.execute(f"create or replace view {name} as\n{self._body(name)}")
             self._made.add(name)
 
     def _get_ready(self, names: set[str]) -> None:
+        """Fill lookups and make macros: each but once, also where one fails or is interrupted, or reads another."""
         for name in sorted(names - self._ready, key=self._order.__getitem__):
-            if name in self._lookups:
+            if name in self._lookups and name not in self._filled:
                 self._fill(name)
-            if name in self._macros:
-                self._con.execute(self._body(name))
+                self._filled.add(name)
+            if name in self._macros and name not in self._made:
+                self._con.execute(self._body(name).replace("create macro", "create or replace macro", 1))
                 self._made.add(name)
         self._ready |= names
 
@@ -206,7 +210,7 @@ class Definitions:
         written = json.dumps([dict(zip(names, row, strict=True)) for row in rows])
         kinds = json.dumps([{column.name: column.type for column in columns}])
         read = f"select row.* from (select unnest(from_json($rows, '{kinds}')) as row)"
-        self._con.execute(f"create table _{name} as {read}", {"rows": written})
+        self._con.execute(f"create or replace table _{name} as {read}", {"rows": written})
 
     @cached_property
     def _is_device_alone(self) -> bool:
@@ -224,4 +228,6 @@ def _described(con: duckdb.DuckDBPyConnection, source: str) -> dict[str, str]:
 
 def _code(sql: str) -> str:
     """Return SQL of our own in lower case, without comments and texts; one that is a single word may name something."""
-    return _ASIDE.sub(lambda found: found[0] if found[1] and _WORD.fullmatch(found[1]) else " ", sql.lower())
+    return _ASIDE.sub(
+        lambda found: found[0] if _WORD.fullmatch(found[1] or found["quoted"] or "") else " ", sql.lower()
+    )
