@@ -208,10 +208,11 @@ def _name_of(sources: Sequence[tuple[object, ...]], rules: tuple[object, ...]) -
     return hashlib.sha256(repr((sources, rules)).encode()).hexdigest()[:32]
 
 
-def _state(path: Path) -> tuple[str, int, int]:
+def _state(path: Path) -> tuple[str | int, ...]:
+    """Return what changes when a file does: its time can be set back, that of its inode can't."""
     try:
         found = path.stat()
-        return str(path.resolve()), found.st_size, found.st_mtime_ns
+        return str(path.resolve()), found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
     except (OSError, ValueError) as error:
         raise TracekitError(f"{path}: no such file", "check the path") from error
 
