@@ -21,7 +21,7 @@ def bundle() -> None:
 
 
 @bundle.command()
-@click.argument("source", metavar="PATH", type=click.Path())
+@click.argument("source", metavar="PATH", type=options.FILE)
 @options.output
 def info(source: str, *, answer: Answer) -> None:
     """List what the bundle at PATH holds, and what was left out."""
@@ -38,7 +38,7 @@ def info(source: str, *, answer: Answer) -> None:
 
 
 @bundle.command()
-@click.argument("path", type=click.Path())
+@click.argument("path", type=options.FILE)
 def verify(path: str) -> None:
     """Compare every entry of the bundle at PATH with its recorded SHA-256."""
     from tracekit.bundle import verify as check_entries

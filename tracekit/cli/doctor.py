@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Is this trace fit to judge by?")
-@click.argument("run", type=click.Path())
+@click.argument("run", type=options.FILE)
 @click.option("--ranks", type=options.Ranges(), default=frozenset(), help="Only these ranks, such as 0-3.")
 @options.limits
 @options.output

@@ -22,7 +22,7 @@ _DRAWING_SECONDS = 60
 
 
 @click.command(short_help="Draw the ops and kernels of one attention layer, or of any module.")
-@click.argument("run", type=click.Path())
+@click.argument("run", type=options.FILE)
 @click.option("--module", metavar="PATH", help="The module, by its path. Default: the first attention module.")
 @click.option("--op", "op_id", type=click.IntRange(0), metavar="ID", help="An op by its op_id, instead of a module.")
 @click.option("--call", type=click.IntRange(0), metavar="N", help="An attention call by its call_id, instead.")
@@ -36,7 +36,7 @@ _DRAWING_SECONDS = 60
     type=click.Choice(("mermaid", "dot", "svg")),
     help="Default: by suffix, else mermaid.",
 )
-@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write to this file instead of stdout.")
+@click.option("-o", "--output", type=options.NO_FOLDER, help="Write to this file instead of stdout.")
 @click.option("--force", is_flag=True, help="Replace an output that exists.")
 def graph(
     run: str,

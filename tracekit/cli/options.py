@@ -21,6 +21,9 @@ else:  # a subscript needs click 8.4, and training images have older ones
     _RangesType = _AssignmentsType = click.ParamType
 
 
+FILE = click.Path(readable=False)
+"""A path that click takes as it is: what is wrong with it is said in one line, by what opens it."""
+NO_FOLDER = click.Path(readable=False, dir_okay=False)
 FORMATS = ("table", "csv", "tsv", "json", "md", "parquet")
 
 
@@ -114,7 +117,7 @@ def output(command: Callable[..., Any]) -> Callable[..., Any]:
             "-o",
             "--output",
             "path",
-            type=click.Path(dir_okay=False),
+            type=NO_FOLDER,
             callback=named,
             help="Write to this file instead of stdout.",
         ),
@@ -175,7 +178,7 @@ def device_spec(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--device-spec",
         metavar="FILE",
-        type=click.Path(dir_okay=False),
+        type=NO_FOLDER,
         callback=named,
         help="Peaks of the device, TOML: tflops = { bfloat16 = 989.5 }, gb_per_s = 3350.",
     )(command)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Answer a question, or SQL, about a run.")
-@click.argument("run", required=False, type=click.Path())
+@click.argument("run", required=False, type=options.FILE)
 @click.argument("question", required=False)
 @click.option("-p", "--param", "params", multiple=True, type=options.Assignments(), help="A parameter of the question.")
 @click.option("--list", "list_all", is_flag=True, help="List every question, without a run.")

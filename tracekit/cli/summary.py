@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="One page: where a run's time and memory go.")
-@click.argument("run", type=click.Path())
+@click.argument("run", type=options.FILE)
 @options.selection
 @options.limits
 @options.output

@@ -226,6 +226,9 @@ class Store:
         try:
             yield
         except (duckdb.Error, OSError) as error:  # rows that are read in pieces fail with OSError, in DuckDB's words
+            if isinstance(error, OSError) and error.errno:
+                problem = f"the run's tables can't be held in memory ({error.strerror})"
+                raise TracekitError(problem, "raise the limits of this process (`ulimit -a` shows them)") from error
             for table in self._source.tables_named(str(error)):
                 self._tables.check(table)
             raise fault(str(error), self.limits) from error
