@@ -26,6 +26,9 @@ BYTES_PER_SECOND = Unit("bytes per second", ((1, "B/s"), (1e6, "MB/s"), (1e9, "G
 FLOPS_PER_SECOND = Unit("operations per second", ((1, "FLOP/s"), (1e9, "GFLOP/s"), (1e12, "TFLOP/s")))
 INTENSITY = Unit("operations per byte", ((1, "FLOP/B"),))
 
+_LEAST_FRACTION = 0.0005
+"""What is less would be read as nothing."""
+
 _BY_SUFFIX = {
     "_flops_per_byte": INTENSITY,
     "_bytes_per_s": BYTES_PER_SECOND,
@@ -59,7 +62,9 @@ def step_for(value: float, unit: Unit) -> tuple[float, str]:
 
 
 def text(value: float, unit: Unit) -> str:
-    """Return a number in the step that suits it, with three significant digits: `1.24 ms`, `41.2 %`."""
+    """Return a number in the step that suits it, with three significant digits: `1.24 ms`, `41.2 %`, `<0.1 %`."""
+    if unit is FRACTION and 0 < value < _LEAST_FRACTION:
+        return "<0.1 %"
     if unit is FRACTION:
         return f"{100 * value:.1f} %"
     factor, symbol = step_for(max(abs(value), abs(_three_digits(value))), unit)

@@ -389,7 +389,7 @@ def test_lost_and_repaired_events_are_told_by_reason() -> None:
     assert row(table, "events_lost")["meaning"] == snapshot(
         "3 events were lost. 1: No time (first at byte 99). 2: Cut inside an event (first at byte 1,234)."
     )
-    assert note.text == snapshot("trace quality: 2.2 % of events were lost in reading (see `tracekit doctor`).")
+    assert note.text == snapshot("trace quality: 3 events (2.1 %) could not be read (see `tracekit doctor`).")
 
 
 def test_a_file_that_was_cut_off_is_bad() -> None:
@@ -399,7 +399,42 @@ def test_a_file_that_was_cut_off_is_bad() -> None:
         table, notes = opened.doctor(), opened.query("top_kernels").notes
     assert found(table) == {"read_whole": "bad", "end_marker": "unknown", "dialect": "unknown"}
     assert verdict(table) == "not fit to judge by: file cut off"
-    assert [note.text for note in notes] == snapshot(["trace quality: the file was cut off (see `tracekit doctor`)."])
+    assert [note.text for note in notes] == snapshot(
+        ["trace quality: the file was cut off, and what came after, however much, is missing (see `tracekit doctor`)."]
+    )
+
+
+def test_what_a_cut_may_have_caused_asks_for_nothing_else_at_the_next_capture() -> None:
+    made = with_quality(("lost_event", "bad", 2, 1234, "Cut inside an event."))
+    for is_cut, advised in ((True, {"read_whole"}), (False, {"events_lost"})):
+        cut = made | {"trace": made["trace"].with_columns(truncated=pl.lit(value=is_cut))}
+        with open_tables(cut) as opened:
+            advice = opened.doctor().frame.filter(pl.col("next_capture") != "")
+        assert set(advice["check"]) == advised
+
+
+def test_a_file_that_was_cut_before_any_device_work_is_not_taken_for_one_without_a_device() -> None:
+    made = {name: rows for name, rows in with_quality().items() if name in {"op", "trace", "step", "quality"}}
+    no_device = made["trace"].with_columns(has_device=pl.lit(value=False))
+    for is_cut in (True, False):
+        with open_tables(made | {"trace": no_device.with_columns(truncated=pl.lit(is_cut))}) as opened:
+            note = opened.query("top_kernels").notes[0]
+        assert (note.status, "was cut off" in note.text) == (("warning", True) if is_cut else ("info", False))
+        assert ("No device was recorded" in note.text) is not is_cut
+
+
+def test_a_file_that_is_damaged_but_has_its_end_is_to_be_taken_with_care() -> None:
+    made = with_quality(("damaged_file", "bad", 1, 99, "The file is damaged. First: its checksum is another."))
+    with open_tables(made) as opened:
+        table, (note,) = opened.doctor(), opened.query("top_kernels").notes
+    assert found(table) == {"file_undamaged": "warn"}
+    assert verdict(table) == "fit with care: damaged file"
+    assert "the file was damaged after it was written" in note.text
+    cut = made | {"trace": made["trace"].with_columns(truncated=pl.lit(value=True))}
+    with open_tables(cut) as opened:
+        table = opened.doctor()
+    assert verdict(table) == "not fit to judge by: file cut off"
+    assert "its checksum is another" in row(table, "read_whole")["meaning"]
 
 
 def test_whatever_else_was_noticed_while_loading_has_a_row_of_its_own() -> None:
@@ -501,13 +536,13 @@ warn: partial steps: 1 of 5 steps: nothing was recorded in them, or recording st
 bad: launches without device work: 4 of 40 launches (10.0 %) lack their kernel: none after 3.55 ms has one, the profiler's buffer was full.
 warn: device work without a launch: 1.7 % of device time has no launch in the trace (launched before the recording began): its roles come from kernel names and order. → unlinked_kernels
 lacks: stacks: not recorded, so work can't be traced to lines of Python.
-lacks: modules: not recorded, so attention's share is a lower bound, since only fused attention is found (no answer: module_tree).
+lacks: modules: not recorded, so what belongs to attention beside its core is told by the names and the order of ops, where it is told at all (no answer: module_tree).
 next time: profile with with_stack=True.
 next time: End the recording after a step, and synchronise the device before it ends.
 next time: Synchronise the device before recording ends, record fewer steps, or raise ACTIVITIES_MAX_GPU_BUFFER_SIZE_MB in KINETO_CONFIG.
 next time: Synchronise the device before recording starts; warmup=1 or more.
 can't tell: slower while recorded: no step was timed without the profiler.
-ok: 28 more checks; -f table shows every one.
+ok: 29 more checks; -f table shows every one.
 """)
 
 
@@ -549,7 +584,15 @@ def test_a_step_is_cold_from_the_ratio_on_that_marks_it_in_table_step() -> None:
 
 def test_every_check_but_those_between_ranks_and_of_the_file_is_broken_above() -> None:
     broken = {check for _, expected in BROKEN.values() for check in expected}
-    elsewhere = {"read_whole", "events_lost", "events_repaired", "device", "recording_inflation", "idle_device"}
+    elsewhere = {
+        "read_whole",
+        "file_undamaged",
+        "events_lost",
+        "events_repaired",
+        "device",
+        "recording_inflation",
+        "idle_device",
+    }
     elsewhere |= {"ranks_missing", "rank_steps", "rank_clocks"}
     assert set(CHECKS) - elsewhere == broken - elsewhere
 

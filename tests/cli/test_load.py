@@ -30,7 +30,9 @@ def test_load_writes_a_bundle_and_says_so_on_stderr(tracekit: Callable[..., Said
     assert (said.code, said.out) == (0, "")
     summary, warnings = said.err.splitlines()
     assert summary.startswith("train.tkb: 12 events, 4 pieces of device work, 0.1 MiB, ")
-    assert warnings == snapshot("there are warnings: tracekit doctor train.tkb")
+    assert warnings == snapshot(
+        "warning: Device work without an op: no launch with its correlation in the trace (see `tracekit doctor train.tkb`)."
+    )
     opened = Bundle.open(folder / "train.tkb")
     assert opened.names("raw/") == []
     assert opened.manifest.left_out == {"raw": "not asked for; load with --keep-raw to keep the trace"}
@@ -235,7 +237,11 @@ def test_events_that_cannot_be_read_are_told_of(tracekit: Callable[..., Said], f
     (folder / "odd.json").write_text(json.dumps(trace))
     said = tracekit("load", "odd.json", "-o", "odd.tkb")
     assert said.code == 0
-    assert said.err.splitlines()[1:] == ["there are warnings: tracekit doctor odd.tkb"]
+    assert said.err.splitlines()[1:] == snapshot(
+        [
+            "warning: Events of the wrong shape, kept whole in other_event. First: Expected `object`, got `int` (see `tracekit doctor odd.tkb`)."
+        ]
+    )
 
 
 STRICT = {
@@ -244,11 +250,17 @@ STRICT = {
         snapshot(
             "bad.json: The file ends before the trace does: what came after is missing (first at byte 5,000): load it without --strict"
         ),
+        snapshot(
+            "warning: The file ends before the trace does: what came after is missing; 1 more (see `tracekit doctor x.tkb`)."
+        ),
     ),
     "cut before its end": (
         HEALTHY[:-1],
         snapshot(
             "bad.json: The file ends before the trace does: what came after is missing (first at byte 223,841): load it without --strict"
+        ),
+        snapshot(
+            "warning: The file ends before the trace does: what came after is missing (see `tracekit doctor x.tkb`)."
         ),
     ),
     "cut gzip": (
@@ -256,11 +268,17 @@ STRICT = {
         snapshot(
             "bad.json: its gzip data ends too early, after 218,127 bytes of text: get the file again, or load it without --strict"
         ),
+        snapshot(
+            "warning: The file is damaged: what could be unpacked was read. First: its gzip data ends too early, after 218,127 bytes of text; 1 more (see `tracekit doctor x.tkb`)."
+        ),
     ),
     "damaged gzip": (
         gzip.compress(HEALTHY, mtime=0)[:900] + bytes(300),
         snapshot(
             "bad.json: its gzip data ends too early, after 17,754 bytes of text: get the file again, or load it without --strict"
+        ),
+        snapshot(
+            "warning: The file is damaged: what could be unpacked was read. First: its gzip data ends too early, after 17,754 bytes of text; 1 more (see `tracekit doctor x.tkb`)."
         ),
     ),
     "broken JSON": (
@@ -268,17 +286,24 @@ STRICT = {
         snapshot(
             "bad.json: Text that gave no event: an event without its end; first: 103 bytes (first at byte 811): load it without --strict"
         ),
+        snapshot(
+            "warning: Text that gave no event: an event without its end; first: 103 bytes (see `tracekit doctor x.tkb`)."
+        ),
     ),
     "a name with quotes": (
         HEALTHY.replace(b"aten::op7", b'f("x")', 1),
         snapshot(
             "bad.json: Repaired while reading: quotes within text were escaped (first at byte 811): load it without --strict"
         ),
+        snapshot("warning: Repaired while reading: quotes within text were escaped (see `tracekit doctor x.tkb`)."),
     ),
     "an event that is a number": (
         HEALTHY.replace(b"[{", b"[7, {", 1),
         snapshot(
             "bad.json: Events of the wrong shape, kept whole in other_event. First: Expected `object`, got `int` (first at byte 63): load it without --strict"
+        ),
+        snapshot(
+            "warning: Events of the wrong shape, kept whole in other_event. First: Expected `object`, got `int` (see `tracekit doctor x.tkb`)."
         ),
     ),
 }
@@ -288,13 +313,13 @@ STRICT = {
 def test_a_damaged_trace_is_read_as_far_as_can_be_and_refused_where_that_is_asked_for(
     tracekit: Callable[..., Said], folder: Path, name: str
 ) -> None:
-    data, line = STRICT[name]
+    data, line, warning = STRICT[name]
     (folder / "bad.json").write_bytes(data)
     assert tracekit("load", "bad.json", "-o", "x.tkb", "--strict").fault == line
     assert [path.name for path in folder.iterdir()] == ["bad.json"]
     said = tracekit("load", "bad.json", "-o", "x.tkb")
     assert said.code == 0
-    assert said.err.splitlines()[1:] == ["there are warnings: tracekit doctor x.tkb"]
+    assert said.err.splitlines()[1:] == [warning]
 
 
 def test_an_archive_of_any_ratio_is_read_where_it_is_trusted(tracekit: Callable[..., Said], folder: Path) -> None:

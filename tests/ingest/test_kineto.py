@@ -89,6 +89,12 @@ def test_metadata_and_instants_are_kept() -> None:
     assert events.problems == ()
 
 
+def test_where_something_begins_and_ends_in_events_of_their_own_they_are_kept_and_told_of() -> None:
+    events = read(event("cpu_op", "x", 1, 0, ph="B"), event("cpu_op", "x", 3, 0, ph="E"), op("aten::mm", 0, 9))
+    assert heights(events) == {"ops": 1, "other": 2}
+    assert [(found.check_name, found.count) for found in events.problems] == [("open_event", 2)]
+
+
 def test_arrows_are_counted_and_not_kept() -> None:
     arrows = [{"ph": ph, "cat": "ac2g", "id": 7, "pid": 1, "tid": 1, "ts": 1, "name": "ac2g"} for ph in "stf"]
     events = read(op("aten::mm", 0, 1), *arrows)

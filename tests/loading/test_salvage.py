@@ -202,6 +202,21 @@ def test_a_file_cut_between_events_is_cut_all_the_same() -> None:
         assert_same(tables, clean(events))
 
 
+def test_a_second_list_of_events_is_told_of() -> None:
+    first, second = hand_made()[:-3], hand_made()[-3:]
+    for closing in (b'],"traceEvents":[%s]}', b'],"a":1,"traceEvents":[%s],"b":{}}'):
+        tables = tables_of(OPENING + b",".join(first) + closing % b",".join(second), "t.json")
+        lost = tables["quality"].filter(pl.col("check_name") == "lost_event")
+        assert lost.select("count", "severity").rows() == [(3, "bad")]
+        assert lost["message"].item().startswith("Text that gave no event: events of a second list named traceEvents")
+        assert tables["trace"]["events"].item() == len(first)
+
+
+def test_a_trace_without_work_is_bad() -> None:
+    tables = tables_of(OPENING + b'{"ph": "M", "name": "process_name", "pid": 3, "tid": 0}' + CLOSING, "t.json")
+    assert tables["quality"].filter(severity="bad").select("check_name").rows() == [("no_work",)]
+
+
 def test_a_packed_trace_whose_tail_is_lost_is_read_up_to_there(samples: dict[str, list[bytes]], tmp_path: Path) -> None:
     for events in list(samples.values())[1:3]:
         packed = gzip.compress(OPENING + b",\n".join(events) + CLOSING)

@@ -98,8 +98,19 @@ def _fault(check: str) -> str:
 def short(store: Store) -> tuple[Note, ...]:
     """Return the notes for every answer: what may change its numbers. It looks at a few short scans only."""
     traces = _with_siblings(store, quick(store), {})
-    cpu_only = Note("info", "No device was recorded: work is the self time of CPU ops.")
-    return (*(() if any(facts["has_device"] for facts in traces) else (cpu_only,)), *_doubts(traces))
+    return (*_no_device(traces), *_doubts(traces))
+
+
+def _no_device(traces: list[Facts]) -> Iterator[Note]:
+    if any(facts["has_device"] for facts in traces):
+        return
+    if any(facts["truncated"] for facts in traces):
+        yield Note(
+            "warning",
+            "The file was cut off, and before that there is no device work: work is the self time of CPU ops.",
+        )
+    else:
+        yield Note("info", "No device was recorded: work is the self time of CPU ops.")
 
 
 def _doubts(traces: list[Facts]) -> tuple[Note, ...]:
@@ -119,8 +130,9 @@ def _riding(traces: list[Facts]) -> Iterator[str]:
             continue
         worst = max((_case(rule, facts) for facts in traces), key=_badness)
         if worst.verdict in {"bad", "warn"}:
-            share = text(worst.finding.share_frac or 0.0, FRACTION)
-            yield rule["rides"].format(share=share, count=worst.finding.count)
+            share, count = text(worst.finding.share_frac or 0.0, FRACTION), worst.finding.count
+            events = "1 event" if count == 1 else f"{count or 0:,} events"
+            yield rule["rides"].format(share=share, count=count, events=events)
 
 
 def _unlinked(traces: list[Facts]) -> str:
@@ -166,7 +178,9 @@ def _rows(rule: Mapping[str, Any], traces: list[Facts]) -> Iterator[tuple[Any, .
     for said in _RANKING:
         alike = [case for case in cases if case.verdict == said]
         if alike:
-            advice = rule["next"] if said in {"bad", "warn"} else ""
+            may_be_the_cut = rule["bears_on"] == "numbers" and rule["name"] != "read_whole"
+            is_sound = not (may_be_the_cut and all(case.facts["truncated"] for case in alike))
+            advice = rule["next"] if said in {"bad", "warn"} and is_sound else ""
             ask = rule.get("ask") if advice else None
             yield _row(rule["name"], rule["bears_on"], said, alike, advice, ask)
 

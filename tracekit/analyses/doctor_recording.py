@@ -22,8 +22,17 @@ def read_whole(facts: Facts) -> Finding:
     cuts = noticed(facts, spoken_for("read_whole"))
     if not (facts["truncated"] or cuts):
         return Finding("the file was read to its end", 0)
+    cuts += noticed(facts, spoken_for("file_undamaged"))
     said = " ".join(with_offset(row) for row in cuts) or "The file was cut off; what came after is missing."
     return Finding(said, max(1, sum(row["count"] or 1 for row in cuts)))
+
+
+def file_undamaged(facts: Facts) -> Finding:
+    """Tell of damage to a file whose text has its end all the same."""
+    damage = noticed(facts, spoken_for("file_undamaged"))
+    if facts["truncated"] or not damage:
+        return Finding("cut off, as said above" if damage else "what the file is packed in is whole", 0)
+    return Finding(" ".join(map(with_offset, damage)), sum(row["count"] or 1 for row in damage))
 
 
 def end_marker(facts: Facts) -> Finding:
@@ -50,7 +59,8 @@ def _by_reason(facts: Facts, name: str, what: str) -> Finding:
     count = sum(row["count"] or 0 for row in rows)
     if not count:
         return Finding(f"no event was {what}", 0, 0.0)
-    share = count / max(1, facts["events"] or 0, count)
+    lost = sum(row["count"] or 0 for row in noticed(facts, ["lost_event"]))
+    share = min(1.0, count / max(1, (facts["events"] or 0) + lost))
     reasons = " ".join(f"{row['count']:,}: {with_offset(row)}" for row in rows)
     return Finding(f"{_events(count)} {what}. {reasons}", count, share)
 

@@ -95,8 +95,12 @@ def _steps(store: Store) -> Iterator[Line]:
         select
             count(*) filter (where not is_partial) as steps, count(*) as marked,
             median(dur_ns) filter (where not is_partial) as p50, min(dur_ns) filter (where not is_partial) as low,
-            max(dur_ns) filter (where not is_partial) as high, count(*) filter (where is_cold) as cold
-        from step where number is not null
+            max(dur_ns) filter (where not is_partial) as high, count(*) filter (where is_cold) as cold,
+            count(distinct trace_id) as traces, min(of_trace) as fewest, max(of_trace) as most
+        from (
+            select *, count(*) filter (where not is_partial) over (partition by trace_id) as of_trace
+            from step where number is not null
+        )
         """
     ).row(0, named=True)
     if not row["steps"]:
@@ -108,8 +112,15 @@ def _steps(store: Store) -> Iterator[Line]:
     low, p50, high = (text(row[key], NANOSECONDS) for key in ("low", "p50", "high"))
     spread = f"median {p50}, {low} to {high}" if row["steps"] > 1 else p50
     cold = ", the first one cold" if row["cold"] else ""
-    yield Line("steps", f"{row['steps']} of {spread} on the host{cold}", "step_breakdown")
+    yield Line("steps", f"{_counted(**row)} of {spread} on the host{cold}", "step_breakdown")
     yield from _recording_cost(store, row["p50"])
+
+
+def _counted(steps: int, traces: int, fewest: int, most: int, **_: object) -> str:
+    """Return how many steps there are; those of several ranks are the same ones as a rule."""
+    if traces == 1:
+        return f"{steps}"
+    return f"{most} in each of {traces} traces," if fewest == most else f"{fewest} to {most} in {traces} traces,"
 
 
 def _recording_cost(store: Store, recorded_ns: float) -> Iterator[Line]:

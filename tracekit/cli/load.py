@@ -12,12 +12,12 @@ from tracekit.cli import options
 
 
 @click.command(short_help="Turn traces into a bundle that answers at once.")
-@click.argument("traces", nargs=-1, required=True, type=click.Path())
+@click.argument("traces", nargs=-1, required=True, type=options.FILE)
 @click.option(
     "-o",
     "--output",
     required=True,
-    type=click.Path(dir_okay=False),
+    type=options.NO_FOLDER,
     callback=options.named,
     help="The bundle to write, RUN.tkb.",
 )
@@ -26,7 +26,7 @@ from tracekit.cli import options
     "--graph-capture",
     "captures",
     multiple=True,
-    type=click.Path(),
+    type=options.FILE,
     help="A trace in which graphs were captured that TRACES replay: names their kernels.",
 )
 @options.reading
@@ -70,4 +70,5 @@ def load(
         err=True,
     )
     if done.problems:
-        click.echo(f"there are warnings: tracekit doctor {output}", err=True)
+        more = f"; {len(done.problems) - 1} more" if len(done.problems) > 1 else ""
+        click.echo(f"warning: {done.problems[0].rstrip('.')}{more} (see `tracekit doctor {output}`).", err=True)

@@ -124,16 +124,20 @@ class Cutter:
 
         `tail` begins with the `]` of the list, or with a key where that is missing; it is empty if neither is there.
         """
-        if self._unclosed is None:
-            return
-        offset = self._unclosed - len(tail)
+        if self._unclosed is not None:
+            self._close(tail, self._unclosed)
+        if (second := self.metadata.pop("traceEvents", None)) is not None:
+            self.findings["lost:second_list"].add(_count(second), example=f"{len(bytes(second)):,} bytes")
+
+    def _close(self, tail: bytes, end: int) -> None:
+        offset = end - len(tail)
         noted = self.add_metadata(tail, offset) if tail else ()
         if _is_stray(tail, is_list=self.is_list):
             self.findings["lost:stray_text"].add(offset=offset, example="behind the trace's end")
         elif not _may_be_closed(tail.rstrip(_PADDING), is_list=self.is_list):
             self.is_cut_off = True
             if "damaged_file" not in self.findings:  # which says it better
-                self.findings["cut_off"].add(offset=self._unclosed)
+                self.findings["cut_off"].add(offset=end)
         elif not tail.startswith(b"]"):
             self.findings["repaired:closing_bracket"].add(offset=offset)
         elif not (noted or _is_closed(tail, is_list=self.is_list)):
@@ -153,6 +157,14 @@ class Cutter:
             kind, _, key = problem.rpartition(":")
             self.findings[f"{kind or 'repaired'}:{key}"].add(offset=offset)
         return problems
+
+
+def _count(value: Raw) -> int:
+    """Return how many values a list holds; what is no list counts as one."""
+    try:
+        return len(msgspec.json.decode(value, type=list[Raw]))
+    except (msgspec.DecodeError, RecursionError):
+        return 1
 
 
 _SURE = re.compile(rb'\}(?P<comma>\s*,\s*)\{\s*"ph"\s*:')

@@ -105,10 +105,13 @@ def decoded(piece: Piece, *, is_strict: bool = False) -> Decoded:
 def _read(piece: Piece, *, is_strict: bool) -> tuple[Rows, dict[str, pl.DataFrame]]:
     rows = decode(piece.text, piece.start, is_strict=is_strict)
     try:
-        return rows, frames_of(rows)
+        frames = frames_of(rows)
     except NoTimeError:
         rows = decode(piece.text, piece.start, is_odd=True, is_strict=is_strict)
-        return rows, frames_of(rows, is_odd=True)
+        frames = frames_of(rows, is_odd=True)
+    if halves := int(frames["other"]["phase_letter"].is_in(["B", "E"]).sum()):
+        rows.findings["open_event"].add(halves)
+    return rows, frames
 
 
 def _first(piece: Piece, check: str) -> int | None:

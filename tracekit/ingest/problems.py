@@ -33,7 +33,7 @@ def problems(found: Counts) -> Iterable[Problem]:
         name, share = _NAMES.get(kind, kind), None
         severity: Severity = "bad" if kind in _BAD else "warn"
         if kind in _NAMES:
-            events = max(1, found.events, by_kind[kind])
+            events = max(1, found.events + by_kind["lost"])
             severity, share = _by_share(name, by_kind[kind] / events), case.count / events
         yield Problem(name, severity, case.count, _said(check, case), share, case.first_offset)
     if found.flows:

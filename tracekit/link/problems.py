@@ -31,9 +31,10 @@ _WORDS: dict[str, tuple[Literal["info", "warn"], str]] = {
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts by check; device work and its summed time in ns, all of it and by the reason why it has no op."""
+    """Counts by check; ops; device work and its summed time in ns, all of it and by the reason why it has no op."""
 
     counts: Counter[str] = field(default_factory=Counter)
+    ops: int = 0
     kernels: int = 0
     device_ns: int = 0
     unlinked: Counter[str] = field(default_factory=Counter)
@@ -62,6 +63,7 @@ def tally(
             loose_arrow=arrows,
             launch_without_work=calls.filter(pl.col("name").str.contains(_LAUNCH_CALL)).height,
         ),
+        ops.height,
         kernels.height,
         int(kernels["dur_ns"].sum()),
         Counter({reason: count for reason, count, _ in reasons}),
@@ -79,5 +81,7 @@ def noticed(found: Tally) -> Iterator[Problem]:
     for reason, count in sorted(found.unlinked.items()):
         share = found.unlinked_ns[reason] / found.device_ns if found.device_ns else None
         yield Problem("unlinked_kernel", "warn", count, f"Device work without an op: {reason}.", share_frac=share)
+    if not (found.ops or found.kernels):
+        yield Problem("no_work", "bad", 1, "There is neither an op nor device work in it: nothing can be attributed.")
     if not found.end_markers:
         yield Problem("no_end_marker", "info", 1, "No end marker: the trace was cut, or a tool rewrote it.")

@@ -24,13 +24,16 @@ __all__ = ["Loaded", "Settings", "load", "open_tables", "tables_of"]
 
 @dataclass(frozen=True)
 class Loaded:
-    """What loading did: the bundle's path, its traces, their events, device work and warnings."""
+    """What loading did: the bundle's path, its traces, their events, device work and warnings.
+
+    `problems` are sentences, those about what is missing first.
+    """
 
     path: Path
     traces: int
     events: int
     kernels: int
-    problems: int
+    problems: tuple[str, ...]
 
 
 def tables_of(data: bytes, name: str, facts: Mapping[str, object] | None = None) -> dict[str, pl.DataFrame]:

@@ -39,13 +39,16 @@ _FOLDER = "tracekit-load-"
 
 @dataclass(frozen=True)
 class Made:
-    """A run's tables: the files of a bundle's entries, and what to say of them: events, device work, warnings."""
+    """A run's tables: the files of a bundle's entries, and what to say of them: events, device work, warnings.
+
+    `problems` are sentences, those about what is missing first.
+    """
 
     entries: Mapping[str, Path]
     traces: int
     events: int
     kernels: int
-    problems: int
+    problems: tuple[str, ...]
 
 
 @contextmanager
@@ -115,8 +118,16 @@ def make(sources: Sequence[Source], folder: Path, crew: Crew, settings: Settings
         len(loaded),
         sum(each.row["events"].item() for each in loaded),
         sum(each.kernels for each in loaded),
-        quality.filter((pl.col("severity") != "info") | pl.col("check_name").is_in(REFUSED)).height,
+        _problems(quality),
     )
+
+
+def _problems(quality: pl.DataFrame) -> tuple[str, ...]:
+    is_lost = pl.col("check_name").is_in(REFUSED)
+    rows = quality.filter((pl.col("severity") != "info") | is_lost)
+    rows = rows.sort(pl.col("severity") != "bad", ~is_lost, maintain_order=True)
+    counts = rows.group_by("message", maintain_order=True).agg(pl.col("count").sum())
+    return tuple(message if count <= 1 else f"{count:,} × {message}" for message, count in counts.iter_rows())
 
 
 def _ranks(sources: Sequence[Source], loaded: Sequence[TraceFiles]) -> list[Assigned]:
