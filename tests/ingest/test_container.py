@@ -185,6 +185,10 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
         _zip(TRACE, "b.json.gz", others={"a.json": TRACE}),
         f"t.json is a ZIP archive of 2 files (a.json, b.json.gz), not of one trace: {ZIP}",
     ),
+    "cut_bundle": (
+        _zip(bytes(5000), "tables/op.parquet", zipfile.ZIP_STORED)[:2000],
+        "t.json is a tracekit bundle that is damaged or cut short: get the file again",
+    ),
     "zip_of_three": (
         _zip(TRACE, "\x1b[2J.json", others={"a.json": TRACE, "b.json": TRACE}),
         f"t.json is a ZIP archive of 3 files (a.json, b.json, ...), not of one trace: {ZIP}",
@@ -328,6 +332,12 @@ def test_a_zip_that_is_cut_off_gives_the_text_before(kind: str) -> None:
     assert " ends too early, after " in stream.damage
     text, stream = drained(packed[:-30])
     assert (text, stream.damage) == (LONG, "its ZIP archive is cut off: it has no directory")
+
+
+def test_a_zip_that_holds_more_than_a_trace_gives_the_trace() -> None:
+    packed = _zip(LONG, "run/trace.JSON", others={"README.txt": b"How it was recorded.", "run/loss.csv": b"1,2"})
+    text, stream = drained(packed)
+    assert (text, stream.damage) == (LONG, None)
 
 
 def test_a_zip_whose_data_was_changed_says_so() -> None:

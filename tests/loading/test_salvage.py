@@ -281,3 +281,11 @@ def test_a_byte_order_mark_changes_nothing() -> None:
     tables = tables_of(b"\xef\xbb\xbf" + data, "t.json")
     assert_same(tables, tables_of(data, "t.json"))
     assert noticed(tables) == {}
+
+
+def test_commas_too_many_beside_the_events_lose_nothing() -> None:
+    head = b'{"a": {"b": ["x,]", "y",],},\n "deviceProperties": [{"id": 0, "name": "NVIDIA H100",},], "traceEvents": ['
+    tables = tables_of(head + b",".join(hand_made()) + CLOSING, "t.json")
+    assert tables["trace"]["device_name"].item() == "NVIDIA H100"
+    assert noticed(tables) == {"repaired_event": 1}
+    assert tables["quality"].filter(check_name="repaired_event")["first_offset"].item() == head.index(b",],") + 1

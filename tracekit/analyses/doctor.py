@@ -107,7 +107,7 @@ def _no_device(traces: list[Facts]) -> Iterator[Note]:
     if any(facts["truncated"] for facts in traces):
         yield Note(
             "warning",
-            "The file was cut off, and before that there is no device work: work is the self time of CPU ops.",
+            "The file was cut off, and before the cut there is no device work: work is the self time of CPU ops.",
         )
     else:
         yield Note("info", "No device was recorded: work is the self time of CPU ops.")

@@ -48,7 +48,7 @@ class Tracekit(click.Group):
 def main() -> None:
     """Answer questions about PyTorch profiler traces, offline.
 
-    RUN is a bundle (.tkb) or a trace as torch.profiler wrote it (.json, .json.gz).
+    RUN is a bundle (.tkb), a trace as torch.profiler wrote it (.json, also in gzip, zstd or ZIP) or a folder of ranks.
     """
 
 

@@ -64,9 +64,10 @@ def load(
     seconds = time.perf_counter() - started
     size = Path(output).stat().st_size
     ranks = f"{done.traces} traces, " if done.traces > 1 else ""
+    events = "1 event" if done.events == 1 else f"{done.events:,} events"
+    work = "1 piece" if done.kernels == 1 else f"{done.kernels:,} pieces"
     click.echo(
-        f"{output}: {ranks}{done.events:,} events, {done.kernels:,} pieces of device work, "
-        f"{size / 2**20:.1f} MiB, {seconds:.1f} s",
+        f"{output}: {ranks}{events}, {work} of device work, {size / 2**20:.1f} MiB, {seconds:.1f} s",
         err=True,
     )
     if done.problems:

@@ -24,6 +24,7 @@ _HEADER_BYTES, _MAX_DIRECTORY_BYTES, _MAX_OFFSET = 30, 2**24, 2**62
 _HAS_DESCRIPTOR, _ENCRYPTED = 0x8, 0x1 | 0x40 | 0x2000
 _UNKNOWN = 0xFFFFFFFF  # ZIP64 keeps the size elsewhere
 _STORED, _PACKINGS = 0, {8: replace(DEFLATE, name="ZIP"), 20: replace(ZSTD, name="ZIP"), 93: replace(ZSTD, name="ZIP")}
+_NAMES = (".json", ".json.gz", ".json.zst")
 _UNPACK = "unpack it, and give the trace inside, or the folder"
 
 
@@ -78,8 +79,8 @@ class _Directory:
 def only_member(file: IO[bytes], name: str) -> Member:
     """Return the one file of an archive that is called `name`. Where its end is lost, that is the first.
 
-    Folders, dot files and what macOS adds don't count. Raises TracekitError if there is none, are several, if it is
-    encrypted or packed in a rare way, and for a bundle.
+    Folders, dot files and what macOS adds don't count; of several files, only those named as traces are. Raises
+    TracekitError if there is none, are several, if it is encrypted or packed in a rare way, and for a bundle.
     """
     try:
         with ZipFile(_Directory(file)) as archive:
@@ -90,6 +91,8 @@ def only_member(file: IO[bytes], name: str) -> Member:
     if "manifest.json" in names and any(each.startswith(("raw/", "tables/")) for each in names):
         raise TracekitError(f"{name} is a tracekit bundle, not a trace", "query it as it is")
     found = [info for info in infos if _counts(info.filename)]
+    if len(found) > 1:
+        found = [info for info in found if info.filename.lower().endswith(_NAMES)] or found
     if len(found) != 1:
         shown = ", ".join(_shown(info.filename) for info in found[:2]) + (", ..." if len(found) > 2 else "")
         what = f"{len(found)} files ({shown})" if found else "no file"
@@ -137,6 +140,8 @@ def _first_member(file: IO[bytes], name: str) -> Member:
         member = file.read(name_size & 0xFFFF).decode("utf-8", "replace")
         start = offset + _header_size(header)
         is_known = not flags & _HAS_DESCRIPTOR and size != _UNKNOWN
+        if member.startswith("tables/") and member.endswith(".parquet"):
+            raise TracekitError(f"{name} is a tracekit bundle that is damaged or cut short", "get the file again")
         if _counts(member):
             packing = _packing(method, flags, f"{name}: {_shown(member)} inside")
             loose = replace(packing, has_end=False) if packing else None

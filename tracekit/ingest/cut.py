@@ -28,6 +28,8 @@ _EVENTS = re.compile(rb'"traceEvents"\s*:\s*(?P<first>\S)')
 _ANY_EVENT = re.compile(rb'\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id)"\s*:')
 _LOOK_BACK = 2**16
 _PADDING = b" \t\r\n\0"
+_PLACE = re.compile(r"\(byte (\d+)\)")
+"""Where msgspec says that JSON is wrong."""
 _EXPORT = "give a file written by torch.profiler's export_chrome_trace"
 
 
@@ -95,14 +97,15 @@ class Cutter:
             return None
         if key["first"] != b"[":
             raise no_list(self._name)
-        self._head(text[blank : key.start()])
+        self._head(text[blank : key.start()], blank)
         return key.end(), text[key.end() :]
 
-    def _head(self, text: bytes) -> None:
+    def _head(self, text: bytes, start: int) -> None:
         try:
             self.metadata |= msgspec.json.decode(text + b'"":0}', type=dict[str, Raw])
-        except (msgspec.DecodeError, RecursionError):
-            self.add_metadata(text, 0)
+        except (msgspec.DecodeError, RecursionError) as error:
+            place = _PLACE.search(str(error))
+            self.add_metadata(text, start + min(len(text), int(place[1])) if place else start)
         self.metadata.pop("", None)
 
     def _closing(self, start: int, text: bytes) -> Piece:
@@ -148,7 +151,10 @@ class Cutter:
         self.findings["damaged_file"].add(offset=offset, example=damage)
 
     def add_metadata(self, text: bytes, offset: int) -> tuple[str, ...]:
-        """Take what can be read of keys that are no valid JSON; count what can't, and name it."""
+        """Take what can be read of keys that are no valid JSON; count what can't, and name it.
+
+        `offset` is where in the trace something is wrong first, as far as is known.
+        """
         from tracekit.ingest.salvage import metadata
 
         values, problems = metadata(text)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 STEPS = 2_000_000
 _MAX_ENDS = 64
 
+_BOM = b"\xef\xbb\xbf"
+_TRAILING = re.compile(rb'("(?:[^"\\]|\\.)*+")|,(?=[ \t\r\n]*+[}\]])')
+"""A text, which is kept, or a comma behind the last value of an object or a list."""
 _AROUND = re.compile(rb"(?:[\s,{}\[\]]|\xef\xbb\xbf)*+")
 _KEY = re.compile(rb'("(?:[^"\\\x00-\x1f]|\\.){0,200}+")[ \t\r\n]*+:[ \t\r\n]*+')
 _NEXT = re.compile(rb'[,\n\]}"][ \t\r\n]*+(?="(?:[^"\\\x00-\x1f]|\\.){0,200}+"[ \t\r\n]*+:)')
@@ -32,7 +35,19 @@ def metadata(text: bytes) -> tuple[dict[str, bytes], tuple[str, ...]]:
 
     The names of the repairs made come with them, and `lost_key:NAME` for each key whose value is beyond repair.
     """
+    whole = _TRAILING.sub(rb"\1", text)
+    if whole != text and (values := _whole(whole)):
+        return values, ("comma",)
     return _Envelope(text).run()
+
+
+def _whole(text: bytes) -> dict[str, bytes]:
+    """Return the keys before the events if their text is valid JSON as far as it goes, else none."""
+    try:
+        values = msgspec.json.decode(text.removeprefix(_BOM) + b'"":0}', type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+    return {name: bytes(value) for name, value in values.items() if name}
 
 
 class _Envelope:
