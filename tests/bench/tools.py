@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 TRACEKIT = "tracekit"
 NAMES = (TRACEKIT, "tracekit --workers 1", "HTA", "json", "orjson")
-ENV = {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
-"""What tracekit's environment needs: its code is that of this checkout."""
+ENV = {
+    "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
+    "PYTHONDONTWRITEBYTECODE": "",
+}
+"""What tracekit's environment needs: its code is that of this checkout, compiled once, as pip compiles what it installs."""
 _WHOLE_LIMIT = 2 * 10**9
 _TIMES_THE_FILE = 5
 """About how much memory a tool needs that holds a trace as Python objects, or as pandas' columns, a byte of file."""
