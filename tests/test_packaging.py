@@ -93,23 +93,23 @@ def test_the_installed_package_reads_its_own_files() -> None:
 def test_no_module_but_capture_ever_imports_torch() -> None:
     modules = [module_of(path) for path in shipped(".py") if package_of(path).split(".")[:2] != ["tracekit", "capture"]]
     modules.remove("tracekit.__main__")
-    assert imported_by(f"import {', '.join(modules)}", "torch", "polars", "duckdb") == {"polars", "duckdb"}
+    assert imported_by(f"import {', '.join(modules)}", "torch", "polars", "_duckdb") == {"polars", "_duckdb"}
 
 
 @pytest.mark.parametrize(
     "statement", ["import tracekit", "import tracekit.errors", "import tracekit.bundle", "import tracekit.cli"]
 )
 def test_what_capture_and_help_need_imports_nothing_heavy(statement: str) -> None:
-    assert imported_by(statement, "polars", "duckdb", "altair", "pyarrow", "msgspec", "rich", "torch") == set()
+    assert imported_by(statement, "polars", "_duckdb", "altair", "pyarrow", "msgspec", "rich", "torch") == set()
 
 
 def test_importing_capture_imports_nothing_that_a_training_image_lacks() -> None:
-    assert imported_by("import tracekit.capture", "polars", "duckdb", "altair", "pyarrow", "msgspec", "rich") == set()
+    assert imported_by("import tracekit.capture", "polars", "_duckdb", "altair", "pyarrow", "msgspec", "rich") == set()
 
 
 def test_help_imports_nothing_heavy() -> None:
     statement = "from tracekit.cli import main\nmain(['--help'], standalone_mode=False)"
-    assert imported_by(statement, "polars", "duckdb", "altair") == set()
+    assert imported_by(statement, "polars", "_duckdb", "altair") == set()
 
 
 def test_a_question_waits_for_nothing_that_only_loading_needs() -> None:
@@ -130,9 +130,19 @@ def test_a_question_of_a_bundle_imports_no_second_engine(tmp_path: Path, questio
     load(ROOT / "sample_traces" / "train.tkb", path)
     asked = ["query", path, question, "-f", style]
     statement = f"from tracekit.cli import main\nmain({asked!r}, standalone_mode=False)"
-    assert imported_by(statement, "duckdb", "polars", "numpy", "pyarrow", "pandas") == {"duckdb"}
+    heavy = ("duckdb", "_duckdb", "polars", "numpy", "pyarrow", "pandas", "importlib.metadata")
+    assert imported_by(statement, *heavy) == {"_duckdb"}
     frames = f"import tracekit\ntracekit.open({path!r}).query('top_kernels').frame"
-    assert imported_by(frames, "duckdb", "polars", "pyarrow", "pandas") == {"duckdb", "polars"}
+    assert imported_by(frames, "duckdb", "polars", "pyarrow", "pandas") == {"polars"}
+
+
+def test_where_the_engine_is_no_module_of_its_own_its_package_answers(tmp_path: Path) -> None:
+    path = str(tmp_path / "run.tkb")
+    load(ROOT / "sample_traces" / "train.tkb", path)
+    hidden = "import duckdb\nsys.modules['_duckdb'] = None\nimport tracekit\n"
+    asked = f"with tracekit.open({path!r}) as run: print(run.query('top_kernels').content.height)"
+    engine = "from tracekit.store import engine\nprint(engine.duckdb.__name__)"
+    assert run(f"import sys\n{hidden}{asked}\n{engine}").split() == ["20", "duckdb"]
 
 
 def test_running_the_module_is_running_the_command() -> None:

@@ -12,7 +12,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +62,8 @@ def lacking(path: Path | None) -> list[str]:
 
 def installed() -> str | None:
     """Return which version of HTA is installed."""
+    from importlib.metadata import PackageNotFoundError, version  # slow to import, for what other questions don't ask
+
     try:
         return version(DISTRIBUTION)
     except PackageNotFoundError:

@@ -10,11 +10,10 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-import duckdb
-
 from tracekit.errors import TracekitError
 from tracekit.loading.opening import Tables
 from tracekit.store.definitions import Definitions
+from tracekit.store.engine import duckdb
 from tracekit.store.rows import first_row, framed, named_rows, plain
 from tracekit.store.schema import Column, Relation, comment_statements, schema, tables
 from tracekit.store.source import source_of
@@ -235,7 +234,7 @@ class Store:
 
     def _checked_rows(self, text: str, values: dict[str, Any]) -> Rows | pl.DataFrame:
         # Only a SELECT binds as a subquery, whatever its type was said to be.
-        columns = self._con.sql(f"describe select * from (\n{text}\n)", params=values).fetchall()
+        columns = self._con.execute(f"describe select * from (\n{text}\n)", values).fetchall()
         for name, kind, *_ in columns:
             if _NO_TABLE_HOLDS.search(kind):
                 problem = f"column {name} is of type {kind}, which no table holds"

@@ -92,6 +92,7 @@ def _holding(con: duckdb.DuckDBPyConnection, text: str, values: Values) -> Itera
 
 
 def _frame(con: duckdb.DuckDBPyConnection) -> pl.DataFrame:
+    import duckdb  # noqa: F401 - gives connections their relations, which engine.py leaves out
     import polars as pl
 
     return pl.DataFrame(con.sql(f"select * from {_HELD}"))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 
-import duckdb
+from tracekit.store.engine import duckdb
 
 _FILES = ("schema", "views", "roofs")
 _TABLE = re.compile(r"^create table (\w+) \((.*)\);$", re.MULTILINE)

@@ -15,9 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import duckdb
-
 from tracekit.errors import TracekitError
+from tracekit.store.engine import duckdb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
